@@ -36,6 +36,7 @@ from massmem.core.events import MemoryAction
 from massmem.core.ids import SESSION_ID
 from massmem.core.records import EVERYBODY, RecordingCounts
 from massmem.core.text import one_line
+from massmem.memory.budget import Budget
 from massmem.memory.extraction.extractor import open_extractor
 from massmem.memory.indexed import IndexedMemory
 from massmem.memory.opening import index_root, remove_damaged_copies, set_index_aside
@@ -494,7 +495,8 @@ async def _drain_queue(
 
     memory_settings = setup.config.memory.persistent_memory
     with show_progress("recording") as progress:
-        async with open_extractor(memory_settings, setup.home, memory.get_known_facts()) as extractor:
+        budget = Budget(setup.config.coordination)
+        async with open_extractor(memory_settings, setup.home, memory.get_known_facts(), budget=budget) as extractor:
             counts = await Recorder(store, memory, extractor, settings, session_id).drain(on_progress=report)
         if not counts.unavailable:
             progress(total, total)

@@ -46,6 +46,8 @@ MassmemError                      one message, one hint, one exit code
 
 from typing import ClassVar
 
+from massmem.core.messages import Usage
+
 
 class MassmemError(Exception):
     """Base of all errors shown to a user."""
@@ -146,6 +148,8 @@ class ProviderError(MassmemError):
         super().__init__(message, hint)
         self.partial = partial
         self.retry_after = retry_after
+        self.usage: Usage | None = None
+        """What the server reported of the reply before it failed."""
 
 
 class ContextOverflow(ProviderError):

@@ -359,6 +359,8 @@ class TurnCompleted(SourceEvent):
     presented: bool
     """The winner wrote the answer in a presentation; false: its own answer is used as it was."""
     usage: Usage
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
+    """`usage` by what it was for, all runs of the turn together; empty in old logs. The same in all ends of a turn."""
     limit: Limit | None = None
     """The limit that ended the turn early, with the answer it had."""
     confidence: float | None = None
@@ -398,6 +400,7 @@ class TurnFailed(EventBase):
     hint: str = ""
     exit_code: int
     usage: Usage
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
 
 
 class TurnInterrupted(EventBase):
@@ -407,6 +410,7 @@ class TurnInterrupted(EventBase):
     """user: with Ctrl-C."""
     partials: tuple[PartialReply, ...] = ()
     """What agents had written of replies that did not come to an end."""
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
 
 
 class TurnWaiting(EventBase):
@@ -423,6 +427,7 @@ class TurnWaiting(EventBase):
     shown: bool = False
     """The user has seen this very prompt before."""
     usage: Usage
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
 
 
 class UserReplied(EventBase):
@@ -465,6 +470,7 @@ class TurnAbandoned(EventBase):
     """cancel: the user stopped it; reset: the user starts over, the known values are forgotten; change: the user asked
     something else; timeout: nobody replied for `coordination.waiting_timeout`."""
     usage: Usage
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
 
 
 class ContextMeasured(AgentEvent):
@@ -612,6 +618,14 @@ class VersionChosen(EventBase):
     """Turns that are shown again."""
 
 
+class UsageBooked(EventBase):
+    """What was sent for the turn beside its steps, mostly after its end: it counts in addition."""
+
+    purpose: str
+    """extract: facts for the memory; summary: of a long history, or of a tool's result for the memory; embed."""
+    usage: Usage
+
+
 class Notice(EventBase):
     """Something that the user should know and that stops nothing."""
 
@@ -653,6 +667,7 @@ Event = (
     | ContextCompressed
     | ToolCalled
     | ToolReturned
+    | UsageBooked
     | Notice
 )
 

@@ -439,6 +439,8 @@ class RetryChunk:
     """Seconds until it is sent again."""
     attempt: int
     """Number of the request that follows; 0: nothing was sent, since the server wants no requests for so long."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens of what is void, as far as the server reported them."""
 
 
 @dataclass(frozen=True, slots=True)

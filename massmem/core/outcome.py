@@ -16,7 +16,9 @@ def was_cut_off(events: Sequence[ev.Event]) -> bool:
     Not so when the user stopped it, or saw it fail.
     """
     # These may also follow the end of a turn.
-    steps = [event for event in events if not isinstance(event, ev.ContextCompressed | ev.ToolReturned)]
+    steps = [
+        event for event in events if not isinstance(event, ev.ContextCompressed | ev.ToolReturned | ev.UsageBooked)
+    ]
     match steps[-1:]:
         case [ev.TurnInterrupted(by="user")] | [ev.TurnFailed()]:
             return False

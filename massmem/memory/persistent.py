@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from massmem.core.messages import Usage
+
 if TYPE_CHECKING:
     from massmem.core.events import MemoryAction
     from massmem.memory.origins import ToolWords
@@ -343,6 +345,8 @@ class RecallResult:
     silenced: tuple[Memory, ...] = ()
     """The best of what would have been shown without `RecallOptions.abstain`, best first."""
     decision: Decision = Decision()
+    usage: Usage = Usage()
+    """Of embedding the question, by a provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +374,10 @@ class PersistentMemory(Protocol):
 
     Raises (all methods): MemoryUnavailable when the index cannot be used now; nothing was written then.
     """
+
+    def take_usage(self) -> Usage:
+        """Return what its embedder was paid for what was written since the last call."""
+        ...
 
     async def list_sessions(self) -> frozenset[str]:
         """Return the ids of the sessions that it has anything of."""

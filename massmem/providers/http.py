@@ -240,6 +240,19 @@ class ApiProvider(AlwaysReady, ABC):
                 yield RetryChunk(reason, 0.0, 0)
         reader = self._reader(request, body)
         reader.held = "" if self._is_unmarked else None
+        try:
+            async with aclosing(self._read_reply(reply, reader, body)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except ProviderError as e:
+            e.usage = reader.reported
+            raise
+        self._is_unmarked |= reader.is_unmarked
+
+    async def _read_reply(
+        self, reply: httpx2.Response, reader: ReplyReader, body: dict[str, Any]
+    ) -> AsyncGenerator[Chunk, None]:
+        """Yield the reply, with what the server sends when it is asked to go on."""
         while True:
             async with aclosing(reply), aclosing(self._read_stream(reply, reader)) as chunks:
                 async for chunk in chunks:
@@ -254,7 +267,6 @@ class ApiProvider(AlwaysReady, ABC):
                 raise self._translate(e) from e
         for chunk in reader.close():
             yield chunk
-        self._is_unmarked |= reader.is_unmarked
 
     def _go_on(self, reader: ReplyReader, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the body of the request that goes on with a reply which the server has paused; None: it is whole."""

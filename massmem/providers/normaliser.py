@@ -483,11 +483,19 @@ class ReplyReader(ABC):
             yield from self._say(f"its stop reason is unknown ({word}), and so whether the end of its reply is missing")
         yield from map(ToolCallChunk, calls)
         yield from self._list_sources()
+        yield FinishChunk("tool_calls" if calls and finish in ("stop", "unknown") else finish, self._make_usage())
+
+    def _make_usage(self) -> Usage:
         prompt = sum(len(message.content) for message in self._request.messages)
         estimate = Usage(prompt // 4 + self._request.picture_tokens, self.length // 4, reported=False)
         usage = read_usage(self._counts, estimate)
-        usage = replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
-        yield FinishChunk("tool_calls" if calls and finish in ("stop", "unknown") else finish, usage)
+        return replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
+
+    @property
+    def reported(self) -> Usage | None:
+        """What the server has reported of a reply that failed, without the number of requests; None: nothing."""
+        usage = replace(self._make_usage(), requests=0) if self._counts else None
+        return usage and replace(usage, reported=usage.reported and self.is_complete)
 
     def _explain_missing_end(self) -> ProviderError:
         if self._unknown and (error := parse_error_body(200, self._unknown)).text:

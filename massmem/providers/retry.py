@@ -20,7 +20,7 @@ from typing import Protocol, Self
 
 from massmem.config.models import BackendConfig
 from massmem.core.errors import DeadlineExceeded, ProviderError, RateLimited, StoreError
-from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk
+from massmem.core.messages import Chunk, FinishChunk, RetryChunk, TextChunk, Usage
 from massmem.providers.endpoints import Endpoint
 from massmem.providers.pricing import Price
 
@@ -272,10 +272,12 @@ class Retrier:
                 ) from e
             failure.partial = failure.partial or "".join(sent.text)
             retries += 1
+            if failure.usage is not None:
+                failure.usage = self.price.add_cost(failure.usage)
             delay = await self._next_delay(failure, retries)
             if asyncio.get_running_loop().time() + delay >= end:
                 raise _add_reason(failure, f"No time is left of {seconds:g} s to try again.") from failure
-            yield RetryChunk(failure.message, delay, sent.requests + 1)
+            yield RetryChunk(failure.message, delay, sent.requests + 1, failure.usage or Usage())
             await self.sleep(delay)
 
     async def _wait_for_endpoint(self, end: float) -> AsyncGenerator[RetryChunk, None]:
@@ -324,4 +326,6 @@ async def _receive_until(end: float, chunks: AsyncGenerator[Chunk, None]) -> Asy
 
 def _add_reason(failure: ProviderError, reason: str) -> ProviderError:
     message = f"{failure.message.rstrip('. ')}. {reason}"
-    return type(failure)(message, failure.hint, partial=failure.partial, retry_after=failure.retry_after)
+    error = type(failure)(message, failure.hint, partial=failure.partial, retry_after=failure.retry_after)
+    error.usage = failure.usage
+    return error

@@ -6,6 +6,7 @@ the configuration says so.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -17,15 +18,18 @@ from massmem.core.errors import (
     ContextOverflow,
     EmbeddingError,
     InputError,
+    LimitReached,
     MalformedResponse,
     MassmemError,
     MemoryUnavailable,
     ProviderError,
     StoreError,
 )
-from massmem.core.events import now
+from massmem.core.events import UsageBooked, now
+from massmem.core.messages import Usage
 from massmem.core.records import MessageRecord, MessageToRecord, RecordingJob
 from massmem.core.redact import redact
+from massmem.core.turn_result import TurnResult
 from massmem.memory.extraction.extractor import NO_MODEL, Extractor, Summarize
 from massmem.memory.extraction.facts import cut_middle
 from massmem.memory.extraction.prompts import Extraction, Origin, RecordedMessage
@@ -94,6 +98,29 @@ class DrainCounts:
 def retry_delay(attempt: int) -> timedelta:
     """Return how long to wait before this repetition, counted from 1."""
     return timedelta(seconds=min(_MAX_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 10)))
+
+
+async def book(
+    store: SessionStore,
+    memory: PersistentMemory,
+    rows: Sequence[RecordingJob],
+    spent: Mapping[str, Usage] | None = None,
+) -> None:
+    """Store what was sent for rows in the logs of their turns; one request for several turns is divided by their rows.
+
+    spent: by purpose, beside the embedding of what was written.
+    """
+    turns = Counter((row.session_id, row.turn) for row in rows)
+    for purpose, left in {**spent, "embed": memory.take_usage()}.items():
+        rest = len(rows)
+        for (session_id, turn), number in turns.items() if left.requests else ():
+            part = left
+            if number < rest:
+                cost = None if left.cost is None else left.cost * number / rest
+                part = Usage(left.prompt * number // rest, reported=left.reported, cost=cost)
+            left, rest = left - part, rest - number
+            with suppress(StoreError):  # the session was deleted meanwhile
+                await store.append(session_id, turn, [UsageBooked(purpose=purpose, usage=part)])
 
 
 async def finish(
@@ -169,6 +196,7 @@ class EpisodeWriter:
         for part in (left[: len(left) - len(suspects)], *([row] for row in suspects)):
             async with self._count_death(part):
                 await self._write_part(part, counts)
+            await book(self._store, self._memory, part, {})
 
     @asynccontextmanager
     async def _count_death(self, rows: Sequence[RecordingJob]) -> AsyncGenerator[None]:
@@ -434,9 +462,14 @@ class FactWriter:
                     await self._write(row, counts)
             except OUTAGE:
                 raise
+            except LimitReached as e:
+                counts.problems.append(reason := f"no facts were extracted from all of it: {e.message}")
+                await self._finish(row, reason)
             except ROW_ERRORS as e:
                 await mark_failed(self._store, row, e, counts)
                 return not isinstance(e, ProviderError | InputError) or isinstance(e, _ITS_OWN_FAULT)
+            finally:
+                await book(self._store, self._memory, [row], self._extractor.budget.take())
         return True
 
     @asynccontextmanager
@@ -475,6 +508,8 @@ class FactWriter:
 
     async def _write(self, row: RecordingJob, counts: DrainCounts) -> None:
         paid = self._paid.setdefault((row.session_id, row.seq, row.agent_id), _PaidWork())
+        if (budget := self._extractor.budget).is_limited:
+            budget.begin_another(TurnResult.of(await self._store.read_turn_events(row.session_id, row.turn)).usage)
         if paid.extraction is None:
             conversation = await self._load_conversation(row, paid)
             if conversation is None:

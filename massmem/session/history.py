@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from massmem.config.models import AgentConfig
 from massmem.core.errors import StoreError
-from massmem.core.events import ContextCompressed, ContextMeasured
+from massmem.core.events import ContextCompressed, ContextMeasured, UsageBooked
 from massmem.core.messages import AttachedFile
 from massmem.core.records import MessageRecord, Owner
 from massmem.memory import tokens
+from massmem.memory.budget import Budget
 from massmem.memory.conversation import HistoryMessage, HistoryView, HistoryWindow, history_budget
 from massmem.memory.persistent import RecallOptions, Scope
 from massmem.providers.base import ChatProvider
@@ -60,6 +62,8 @@ class History:
         """Agents recall nothing that was said later."""
         self.replaced: frozenset[int] = frozenset()
         """Turns that the next one withdraws when it starts: agents see and recall nothing of them."""
+        self.budget = Budget()
+        """Books what is sent for the turn that runs."""
         self._max_attached = max_attached
         self._store = store
         self._memory = memory
@@ -88,7 +92,7 @@ class History:
             return
         if contexts and all(c.compressor.has_room_for(c.prompt, self._question, answer) for c in contexts):
             return
-        self._preparation = asyncio.create_task(self._prepare(session_id, turn + 1, providers))
+        self._preparation = asyncio.create_task(self._prepare(session_id, turn + 1, providers, self.budget))
 
     async def compress_ahead(
         self, session_id: str, turn: int, question: str, providers: Mapping[str, ChatProvider]
@@ -96,7 +100,7 @@ class History:
         """Do what `prepare_next` does, now, and return what was stored. turn: the last one. question: of it."""
         self._question = question
         self._meters = self._meters or await self._windows.create_meters()
-        await self._prepare(session_id, turn + 1, providers)
+        await self._prepare(session_id, turn + 1, providers, self.budget)
         return self.take_prepared()
 
     async def compact(
@@ -106,8 +110,8 @@ class History:
         contexts = await self.build_contexts(session_id, turn + 1, "", providers)
         results = await asyncio.gather(*(context.compressor.compact(context.prompt) for context in contexts.values()))
         events = [result.event for result in results if result is not None]
-        if events:
-            await self._store.append(session_id, turn, events)
+        if stored := [*events, *list_booked(self.budget)]:
+            await self._store.append(session_id, turn, stored)
         return events
 
     async def measure(self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]) -> list[ContextMeasured]:
@@ -203,8 +207,10 @@ class History:
         names = {agent.id: agent.display_name for agent in self._agents}
         scope = replace(scope, hidden=hidden, without=self.without, as_of=self.as_of, names=names)
 
+        budget = self.budget
+
         async def recall(question: str, options: RecallOptions) -> str:
-            return await self._memory.recall(agent, question, scope, options)
+            return await self._memory.recall(agent, question, scope, options, partial(budget.book, "embed"))
 
         return recall
 
@@ -284,17 +290,25 @@ class History:
                 room -= cost
         return chosen
 
-    async def _prepare(self, session_id: str, turn: int, providers: Mapping[str, ChatProvider]) -> None:
+    async def _prepare(self, session_id: str, turn: int, providers: Mapping[str, ChatProvider], budget: Budget) -> None:
+        """budget: the one that books the requests of `providers`."""
         try:
             await self._windows.ask_again(self._meters)
             question = self._question  # the next one is mostly about as long
             for context in (await self._build(session_id, turn, "", providers)).values():
                 prompt = context.prompt.with_message(lambda _: question)
-                if compression := await context.compressor.compress_ahead(prompt):
-                    await self._store.append(session_id, turn - 1, [compression.event])
+                compression = await context.compressor.compress_ahead(prompt)
+                if stored := [*([compression.event] if compression else ()), *list_booked(budget)]:
+                    await self._store.append(session_id, turn - 1, stored)
+                if compression:
                     self._prepared.append(compression.event)
         except StoreError as e:
             log.warning("nothing was compressed ahead of the next turn: %s", e.message)
+
+
+def list_booked(budget: Budget) -> list[UsageBooked]:
+    """Return what was booked after the end of a turn."""
+    return [UsageBooked(purpose=purpose, usage=usage) for purpose, usage in budget.take().items()]
 
 
 def _last_covered(summary: MessageRecord) -> int:

@@ -5,19 +5,21 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from massmem.config.models import AgentConfig, MemoryConfig
+from massmem.config.models import AgentConfig, CoordinationConfig, MemoryConfig
 from massmem.core.errors import MassmemError, MemoryUnavailable, StoreError
 from massmem.core.events import now
 from massmem.core.ids import make_message_id, read_seq
+from massmem.core.messages import Usage
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY
 from massmem.memory import open_memory
 from massmem.memory.access import may_see
+from massmem.memory.budget import Budget
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
@@ -87,6 +89,8 @@ class SessionMemory:
         self._home = home
         self._store = store
         self._agents = agents
+        self.limits: CoordinationConfig | None = None
+        """Of the turns that are recorded."""
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._needed = asyncio.Event()
@@ -122,10 +126,17 @@ class SessionMemory:
         if self._is_waiting and await self._store.read_recording_marks():
             self._needed.set()
 
-    async def recall(self, agent: AgentConfig, question: str, scope: Scope, options: RecallOptions) -> str:
+    async def recall(
+        self,
+        agent: AgentConfig,
+        question: str,
+        scope: Scope,
+        options: RecallOptions,
+        book: Callable[[Usage], None] = lambda _: None,
+    ) -> str:
         """Return the lines that this agent's memory has on the question, "" when nothing in it matters.
 
-        scope: see massmem.session.owners.extend_scope.
+        scope: see massmem.session.owners.extend_scope. book: counts what embedding the question used.
         """
         if self._opening is None or not remembers(agent.memory):
             return ""
@@ -143,6 +154,8 @@ class SessionMemory:
             copies = {make_message_id(origin, seq) for origin, last in scope.origins for seq in shown if seq <= last}
             options = replace(options, exclude=exclude | copies)
             result = await self._search(memory, question, scope, options)
+            if result.usage.requests:
+                book(result.usage)
             await self._explain(question, scope, result)
             if result.pins_left_out:
                 self._notify(
@@ -257,6 +270,7 @@ class SessionMemory:
     async def _search(
         self, memory: PersistentMemory | None, question: str, scope: Scope, options: RecallOptions
     ) -> RecallResult:
+        usage = Usage()
         try:
             if memory is not None and self._recorder is not None:
                 of_origins = [(origin, sys.maxsize) for origin, _ in scope.origins]
@@ -272,9 +286,10 @@ class SessionMemory:
                 applied = await apply_queued_changes(self._store, (*result.memories, *result.pinned))
                 if not any(one.is_queued for one in applied):
                     return result  # else the log has what the user has changed
+                usage = result.usage
         except MemoryUnavailable as e:
             self._notify(f"{e.message}; memories are found by words alone for now")
-        return await recall_by_words(self._store, question, scope, options)
+        return replace(await recall_by_words(self._store, question, scope, options), usage=usage)
 
     async def _open(self) -> "IndexedMemory | None":
         try:
@@ -312,7 +327,7 @@ class SessionMemory:
         from massmem.memory.extraction import extractor as facts
 
         settings, known = self._config.persistent_memory, memory.get_known_facts()
-        opening = facts.open_extractor(settings, self._home, known, pauses=self._pauses)
+        opening = facts.open_extractor(settings, self._home, known, pauses=self._pauses, budget=Budget(self.limits))
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:

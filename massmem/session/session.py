@@ -30,6 +30,7 @@ from massmem.core.ids import check_session_name, name_by_clock
 from massmem.core.messages import Attachment, clean_text, name_attachments, remove_description
 from massmem.core.records import COMMAND_LINE_USER, Owner, SessionRecord, SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
+from massmem.memory.budget import Budget, MeteredProvider
 from massmem.memory.persistent import Selection
 from massmem.session.copies import hand_over
 from massmem.session.history import History
@@ -272,7 +273,7 @@ class Session:
             return []
         async with self._hold_lease():
             last = await self._last_turn()
-            return [] if last is None else await self._history.compact(self.id, last.turn, self._team.chat)
+            return [] if last is None else await self._history.compact(self.id, last.turn, self._meter_chat())
 
     async def compress_ahead(self) -> list[ev.ContextCompressed]:
         """Compress what the next turn would have to, when the last one has ended; return an event for each agent.
@@ -282,7 +283,12 @@ class Session:
         last = await self._last_turn()
         if last is None or last.status != "completed":
             return []
-        return await self._history.compress_ahead(self.id, last.turn, last.question, self._team.chat)
+        return await self._history.compress_ahead(self.id, last.turn, last.question, self._meter_chat())
+
+    def _meter_chat(self) -> dict[str, MeteredProvider]:
+        """Return the agents' models with their requests limited and booked, as those of a turn."""
+        budget = self._history.budget = Budget(self._config.coordination)
+        return {a.id: budget.limit(a.id, a.backend, self._team.chat[a.id]) for a in self._agents}
 
     async def context(self) -> list[ev.ContextMeasured]:
         """Return how full each agent's window is before the next question, without recalled memories."""

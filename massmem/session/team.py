@@ -129,7 +129,9 @@ class Team:
         agents = resolve_agents(config, os.environ)
         memory = config.memory if store.info.durable else config.memory.model_copy(update={"enabled": False})
         pauses = await asyncio.to_thread(open_pauses, config.server.limits.counted_in)
-        return cls(config, home, store, SessionMemory(memory, home, store, agents, debug, records=records), pauses)
+        remembered = SessionMemory(memory, home, store, agents, debug, records=records)
+        remembered.limits = config.coordination
+        return cls(config, home, store, remembered, pauses)
 
     def with_config(self, config: TeamConfig, store: SessionStore | None = None) -> Self:
         """Return another team on this team's memory, and on this team's store or another one; close it before this one.

@@ -19,6 +19,7 @@ from massmem.core.prompts import add_folder_notes
 from massmem.core.records import SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
+from massmem.memory.budget import Budget, MeteredProvider
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.session.history import History
@@ -29,7 +30,6 @@ from massmem.store.lookup import load_attachments, read_turns_backwards
 from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
-from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
@@ -95,7 +95,8 @@ class TurnRunner:
         self._replies: dict[str, list[str]] = {}
         self._turn = 0
         """Of the events that are emitted."""
-        self._providers: dict[str, ChatProvider] = {}
+        self._providers: dict[str, MeteredProvider] = {}
+        self._budget = Budget()
         self._trace: TurnTrace | None = None
         """Of the turn that runs; None: none does."""
         self._is_open = False
@@ -243,7 +244,11 @@ class TurnRunner:
 
         Return as `_continue_turn`.
         """
-        reading = await self.dialog.read_reply(pending.question, text, self._team.chat, self._stop.requested)
+        past, budget = TurnResult.of(logged), self._begin_budget()
+        budget.begin(past.usage, spent=past.spent)
+        reading = await self.dialog.read_reply(pending.question, text, self._providers, self._stop.requested)
+        if "extract" in budget.spent:
+            budget.spent["reply"] = budget.spent.pop("extract")
         if reading is None:
             await self._emit(ev.TurnInterrupted(by=self._stop.by))
         elif reading.intent == "answer":
@@ -288,8 +293,8 @@ class TurnRunner:
     async def _run(self, turn: Turn, *, release_lease: bool = False) -> None:
         """Run the turn, and report it to telemetry; a stop ends it. release_lease: with the turn's last events."""
         self._turn, self._is_open, self._releases_lease = turn.number, bool(turn.events), release_lease
-        budget = Budget(self._config.coordination)
-        providers = self._providers = {a.id: budget.limit(a, self._team.chat[a.id]) for a in self._agents}
+        budget = self._begin_budget()
+        providers = self._providers
         with self._team.tracer.turn(self._session_id) as self._trace:
             try:
                 turn, agents = await self._prepare(turn, providers, budget)
@@ -303,6 +308,12 @@ class TurnRunner:
         self._trace = None
         if self._last is not None:
             await self._write_stage("respond", turn, make_respond_payload(self._last))
+
+    def _begin_budget(self) -> Budget:
+        budget = self._budget = self._history.budget = Budget(self._config.coordination)
+        chat = self._team.chat
+        self._providers = {a.id: budget.limit(a.id, a.backend, chat[a.id]) for a in self._agents}
+        return budget
 
     async def _emit(self, *events: ev.Event) -> None:
         """Emit events outside of the running turn, and wait until they are stored."""
@@ -328,7 +339,7 @@ class TurnRunner:
         return ev.TurnInterrupted(by=self._stop.by, partials=partials)
 
     async def _prepare(
-        self, turn: Turn, providers: Mapping[str, ChatProvider], budget: Budget
+        self, turn: Turn, providers: Mapping[str, MeteredProvider], budget: Budget
     ) -> tuple[Turn, dict[str, Agent]]:
         """Return the turn with what it shows described, and its agents."""
         turn = await self._describe(turn, providers)
@@ -339,7 +350,7 @@ class TurnRunner:
         return replace(turn, calibration=calibration), agents
 
     async def _create_agents(
-        self, turn: Turn, providers: Mapping[str, ChatProvider], budget: Budget
+        self, turn: Turn, providers: Mapping[str, MeteredProvider], budget: Budget
     ) -> dict[str, Agent]:
         """Return the agents with what they begin the turn with, by id. Raises StoreError: the log cannot be read."""
         team, ask_context = self._team, self.dialog.build_ask_context(turn.replies)
@@ -403,7 +414,11 @@ class TurnRunner:
 
     async def _append(self, events: Sequence[ev.Event], *, release_lease: bool = False) -> list[tuple[int, ev.Event]]:
         """Store events and the values of params that come in with them, as long as the lease is ours."""
-        named = [self._mark_unremembered(_attach_request(event, *self._request)) for event in events]
+        metered = [
+            event.model_copy(update={"spent": self._budget.take()}) if isinstance(event, TurnEnd) else event
+            for event in events
+        ]
+        named = [self._mark_unremembered(_attach_request(event, *self._request)) for event in metered]
         numbers = await self._store.append(
             self._session_id,
             self._turn,
@@ -457,7 +472,9 @@ def list_fallbacks(team: Team, configs: Sequence[AgentConfig], budget: Budget) -
         models: list[Model] = []
         for backend, provider in zip(config.backend.fallbacks, team.fallbacks[config.id], strict=True):
             own = config.model_copy(update={"backend": backend})
-            models.append(Model(own, budget.limit(own, provider), partial(team.windows.create_meter, backend)))
+            models.append(
+                Model(own, budget.limit(own.id, backend, provider), partial(team.windows.create_meter, backend))
+            )
         fallbacks[config.id] = Fallbacks(config.backend, models, outages)
     return fallbacks
 

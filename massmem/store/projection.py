@@ -100,6 +100,7 @@ _SilentEvent = (
     | ev.ParamProvided
     | ev.ParamCleared
     | ev.AnswerNowRequested
+    | ev.UsageBooked
     | ev.Notice
 )
 

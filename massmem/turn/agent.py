@@ -22,14 +22,14 @@ from massmem.core.messages import (
     Reply,
     ToolChoice,
     ToolSpec,
-    Usage,
     clean_text,
 )
 from massmem.core.report import Report
 from massmem.core.reporting import Authors, ReportError, build_report_schema, read_report
 from massmem.core.text import one_line
 from massmem.core.voting import FIRST_RESTART
-from massmem.providers.base import ChatProvider, ask
+from massmem.memory.budget import MeteredProvider
+from massmem.providers.base import ask
 from massmem.providers.pricing import Price
 from massmem.tools.actions import (
     ACTIONS,
@@ -83,7 +83,6 @@ class Presentation:
 
     text: str
     reasoning: str
-    usage: Usage
     truncated: bool = False
     """The end is missing."""
     citations: tuple[Citation, ...] = ()
@@ -122,7 +121,7 @@ class Agent:
     def __init__(
         self,
         config: AgentConfig,
-        provider: ChatProvider,
+        provider: MeteredProvider,
         context: AgentContext,
         ask_context: AskContext | None = None,
         tools: AgentTools | None = None,
@@ -298,7 +297,6 @@ class Agent:
         return Presentation(
             written.cited.text,
             step.reply.reasoning,
-            step.cost.usage,
             step.reply.is_truncated,
             written.cited.citations,
             written.data,

@@ -40,9 +40,9 @@ from massmem.core.verdict import (
     write_unsure,
 )
 from massmem.core.voting import Answer, Dissent, Tally
+from massmem.memory.budget import Budget
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, StepResult
-from massmem.turn.budget import Budget
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
 from massmem.turn.outbox import Outbox, run_until
@@ -104,12 +104,9 @@ async def run_turn(
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
     run.tally.apply_all(turn.events)
-    run.names = TurnResult.of(turn.events).names | {
-        agent.id: agent.name for agent in agents.values() if agent.name != agent.id
-    }
-    run.budget.begin(run.tally.usage, deadline)
-    if turn.events:
-        run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
+    past = TurnResult.of([*turn.events, *turn.replies])
+    run.names = past.names | {agent.id: agent.name for agent in agents.values() if agent.name != agent.id}
+    run.budget.begin(past.usage, deadline, past.spent)
     outbox.on_event = run.apply
     run.open()
     await run.run_rounds()
@@ -133,8 +130,6 @@ class _TurnRun:
     timed_out: bool = False
     cut_answers: dict[str, tuple[str, Usage]] = field(default_factory=dict[str, tuple[str, Usage]])
     """Beginnings of answers that a limit cut off, and their cost, by agent."""
-    unreported_usage: Usage = field(default_factory=Usage)
-    """Of steps whose cost is in no event."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """Of the agents that have one, by id."""
     presentation: Presentation | None = None
@@ -265,7 +260,6 @@ class _TurnRun:
         difference, usage = ("", Usage()) if comparison is None else (comparison.difference, comparison.usage)
         enough = reason in ("asks_for_text", "same", "said_same")
         if not enough and self._asks_no_more:
-            self.unreported_usage += usage
             return
         others = rest[:1] if self._asks_for_text and not enough else rest
         names, other_names = list(map(self._name, asked)), list(map(self._name, others))
@@ -370,11 +364,9 @@ class _TurnRun:
         try:
             return await work()
         except LimitReached as e:
-            self._note_cut_off(agent.id, step, cost, e.partial)
+            if step == "answer" and e.partial.strip():
+                self.cut_answers[agent.id] = e.partial.strip(), cost.usage
             return None
-        except asyncio.CancelledError:
-            self._note_cut_off(agent.id, step, cost, "")
-            raise
         except MassmemError as e:
             error = e
         except Exception as e:  # a bug in one agent's step does not end the turn of the others
@@ -394,12 +386,6 @@ class _TurnRun:
         )
         self.outbox.emit(failed)
         return None
-
-    def _note_cut_off(self, agent_id: str, step: ev.Step, cost: StepCost, partial: str) -> None:
-        if step == "answer" and partial.strip():
-            self.cut_answers[agent_id] = partial.strip(), cost.usage
-        else:
-            self.unreported_usage += cost.usage
 
     async def _run_together(self, steps: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Run steps until all have ended, the time is up, a limit is passed or the user wants the answer now."""
@@ -536,8 +522,6 @@ class _TurnRun:
                 citations=cited.citations,
             )
             self.outbox.emit(answer)
-        for _, usage in self.cut_answers.values():
-            self.unreported_usage += usage
 
     def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param
@@ -552,7 +536,7 @@ class _TurnRun:
             agent_name=self.names.get(agents[0], ""),
             asked=asked,
             shown=last is not None and (last.param, last.asked) == (name, asked),
-            usage=self.tally.usage + self.unreported_usage,
+            usage=self.budget.usage,
         )
 
     def _describe_agreement(
@@ -574,7 +558,6 @@ class _TurnRun:
 
     def _build_completion(self, winner: ev.WinnerDecided, judgement: Judgement, form_error: str) -> ev.TurnCompleted:
         tally, answer, presentation = self.tally, self.tally.answers[winner.agent_id], self.presentation
-        usage = tally.usage + self.unreported_usage
         dissent = tally.find_dissent(winner.agent_id)
         report = None if presentation is None else presentation.report
         if report is None and self.settings.presentation == "report" and dissent is not None:
@@ -591,7 +574,7 @@ class _TurnRun:
             answer=text,
             reasoning="" if presentation is None else presentation.reasoning,
             presented=presentation is not None,
-            usage=usage if presentation is None else usage + presentation.usage,
+            usage=self.budget.usage,
             limit=self.limit,
             confidence=judgement.confidence,
             agreement=self._describe_agreement(
@@ -612,7 +595,7 @@ class _TurnRun:
         )
 
     def _build_failure(self) -> ev.TurnFailed:
-        usage = self.tally.usage + self.unreported_usage
+        usage = self.budget.usage
         if self.limit is not None:
             message, hint = self._explain_limit(f"no agent answered within {self.settings.timeout:g} seconds")
             return ev.TurnFailed(message=message, hint=hint, exit_code=LimitReached.exit_code, usage=usage)
@@ -650,7 +633,7 @@ class _TurnRun:
             message=f"there is an answer, but not in the form of the schema: {message}",
             hint=hint,
             exit_code=exit_code,
-            usage=self.tally.usage + self.unreported_usage,
+            usage=self.budget.usage,
         )
 
 

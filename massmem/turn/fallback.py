@@ -11,7 +11,7 @@ from massmem.core.errors import (
     ProviderConnectionError,
     ProviderError,
 )
-from massmem.providers.base import ChatProvider
+from massmem.memory.budget import MeteredProvider
 from massmem.turn.compressor import TokenMeter
 from massmem.turn.prompt_builder import Prompt
 
@@ -28,7 +28,7 @@ class Model:
 
     config: AgentConfig
     """The agent's, with the backend of this model."""
-    provider: ChatProvider
+    provider: MeteredProvider
     open_meter: Callable[[], Awaitable[TokenMeter]]
     """Asks for the window: only a model that is needed is asked."""
 

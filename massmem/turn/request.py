@@ -1,6 +1,5 @@
 """One request of an agent: made to fit, sent, streamed, ended or continued where its reply breaks off, and its cost."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -26,8 +25,7 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.core.text import one_line
-from massmem.memory.tokens import counter_for
-from massmem.providers.base import ChatProvider
+from massmem.memory.budget import MeteredProvider
 from massmem.providers.pricing import Price
 from massmem.providers.windows import find_cut, is_short_count
 from massmem.turn.compressor import Compressor, TokenMeter
@@ -102,7 +100,7 @@ class Step:
 class RequestSender:
     """Sends the requests of one agent, for one turn."""
 
-    def __init__(self, config: AgentConfig, provider: ChatProvider, compressor: Compressor) -> None:
+    def __init__(self, config: AgentConfig, provider: MeteredProvider, compressor: Compressor) -> None:
         self._id = config.id
         self._config = config
         self._provider = provider
@@ -222,7 +220,7 @@ class RequestSender:
 
         may_break_off: leave the reply without a finish when the window is nearly full.
         """
-        reply, retries, emit, round_ = step.reply, 0, step.outbox.emit, step.round
+        reply, emit, round_ = step.reply, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
         quiet = request.purpose == "report" or (request.purpose == "answer" and request.schema is not None)
         try:
@@ -239,7 +237,6 @@ class RequestSender:
                             self._meter.buffer.stream(text, "reasoning")
                             emit(self._delta(step.round, "reasoning", text))
                         case RetryChunk(error, delay, attempt):
-                            retries += attempt > 0  # nothing was sent while its server wanted no requests
                             emit(
                                 ev.AgentRetrying(
                                     agent_id=self._id, round=round_, error=error, delay=delay, attempt=attempt
@@ -249,11 +246,9 @@ class RequestSender:
                             emit(self._report(step.round, chunk))
                         case _:
                             pass
-        except (ProviderError, LimitReached, asyncio.CancelledError) as e:
-            step.cost.usage += self._estimate_cut_off(request, e, reply, retries + 1)
-            raise
-        usage = await self._find_usage(request, reply, retries + 1)
-        step.cost.usage += usage
+        finally:
+            step.cost.usage += self._provider.last
+        usage = reply.usage if reply.finish else self._provider.last
         texts = clean_text(reply.text), clean_text(reply.reasoning)
         (reply.text, reply.reasoning), reply.citations = texts, clean_citations(reply.citations)
         is_short = await self._check_whole(usage)
@@ -306,28 +301,6 @@ class RequestSender:
                 return ev.WebSearched(agent_id=self._id, round=round_, query=one_line(query, _LONGEST_QUERY))
             case NoticeChunk(text):
                 return ev.Notice(message=f"{self._config.name or self._id}: {text}")
-
-    def _estimate_cut_off(self, request: ChatRequest, error: BaseException, reply: Reply, requests: int) -> Usage:
-        """Return what a request cost that was cut off; one that a limit held back was not sent."""
-        text = reply.text + reply.reasoning
-        if isinstance(error, LimitReached) and not text:
-            return Usage()
-        partial = error.partial if isinstance(error, ProviderError) else ""
-        return self._estimate(request, partial or text, requests)
-
-    async def _find_usage(self, request: ChatRequest, reply: Reply, requests: int) -> Usage:
-        """Return what its server reported of a reply, or what it is about."""
-        if reply.usage.prompt or reply.usage.completion:
-            return reply.usage
-        if not self._provider.price.free:
-            await self._meter.buffer.count_exactly()  # for the bill
-        return self._estimate(request, reply.text + reply.reasoning, requests)
-
-    def _estimate(self, request: ChatRequest, reply: str, requests: int) -> Usage:
-        count = counter_for(self._config.backend)
-        prompt = sum(count(message.content) for message in request.messages) + request.picture_tokens
-        usage = Usage(prompt, count(reply), requests=requests, reported=False)
-        return self._provider.price.add_cost(usage)
 
 
 def measure_context(

@@ -7,8 +7,8 @@ import pytest
 
 from massmem.config.models import CoordinationConfig
 from massmem.core.events import AgentFailed, Event, Notice, TurnCompleted, TurnFailed, TurnStarted
+from massmem.memory.budget import Budget
 from massmem.providers import Providers
-from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn
 from tests.support.turns import agent_of, agents_of, check_order, collect_turn, config_of, only
 from tests.unit.turn.test_coordinator import VOTE_A, council, find_completion
@@ -71,7 +71,7 @@ async def test_limit_that_leaves_no_request_for_the_form_shows_the_text():
     settings = CoordinationConfig(max_tokens=300)
     budget = Budget(settings)
     config = config_of("ann", {"answer": "It is 8080. " * 100, "present": FITS})
-    provider = budget.limit(config, await Providers().open(config.backend))
+    provider = budget.limit(config.id, config.backend, await Providers().open(config.backend))
     end = (await collect_turn(turn, {"ann": agent_of(config, provider)}, settings, budget))[-1]
     assert isinstance(end, TurnCompleted) and end.limit == "tokens"
     assert end.answer.startswith("It is 8080.") and "not in the form of the schema" in end.form_error

@@ -7,6 +7,7 @@ from typing import Any
 from massmem.config.models import AgentConfig, BackendConfig, CompressionConfig, MemoryConfig
 from massmem.core.events import Event
 from massmem.core.messages import ActivityChunk, Candidate, ChatMessage, ChatRequest, Chunk
+from massmem.memory.budget import Budget
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
@@ -71,7 +72,8 @@ async def agent_with(
     provider = RequestKeeper(await Providers().open(backend))
     meter = TokenMeter(believed or window, Buffer(estimate_tokens))
     prompt = Prompt(config.id, system, history=history)
-    return Agent(config, provider, AgentContext(prompt, Compressor(config, provider, meter, recall))), provider
+    metered = Budget().limit(config.id, backend, provider)
+    return Agent(config, metered, AgentContext(prompt, Compressor(config, metered, meter, recall))), provider
 
 
 async def answer(agent: Agent, question: str, cost: StepCost | None = None) -> list[Event]:

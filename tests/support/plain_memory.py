@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.messages import Usage
 from massmem.memory.access import may_see
 from massmem.memory.persistent import (
     CompletedTurn,
@@ -49,6 +50,9 @@ class PlainMemory:
     won: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     positions: dict[str, int] = field(default_factory=dict[str, int])
     batches: list[int] = field(default_factory=list[int])
+
+    def take_usage(self) -> Usage:
+        return Usage()
 
     async def change(self, memory_id: str, change: MemoryChange) -> None:
         self._check()

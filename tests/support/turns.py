@@ -25,6 +25,7 @@ from massmem.core.events import (
     TurnWaiting,
     WinnerDecided,
 )
+from massmem.memory.budget import Budget, MeteredProvider
 from massmem.memory.tokens import Buffer, estimate_tokens
 from massmem.providers import Providers
 from massmem.providers.base import ChatProvider
@@ -49,16 +50,28 @@ def config_of(name: str, script: dict[str, Any], *, tools: bool = True) -> Agent
 def agent_of(
     config: AgentConfig, provider: ChatProvider, asking: AskContext | None = None, recall: Recall | None = None
 ) -> Agent:
-    """Return an agent without history."""
+    """Return an agent without history. A provider without a meter gets one of its own."""
+    if not isinstance(provider, MeteredProvider):
+        provider = Budget().limit(config.id, config.backend, provider)
     compressor = Compressor(config, provider, TokenMeter(128_000, Buffer(estimate_tokens)), recall)
     return Agent(config, provider, AgentContext(Prompt(config.id, config.system_message), compressor), asking)
 
 
 async def agents_of(scripts: Scripts, *, tools: bool = True, asking: AskContext | None = None) -> dict[str, Agent]:
-    """Return one scripted agent per entry."""
-    providers = Providers()
-    configs = [config_of(name, script, tools=tools) for name, script in scripts.items()]
-    return {c.id: agent_of(c, await providers.open(c.backend), asking) for c in configs}
+    """Return one scripted agent per entry; one budget books what they send."""
+    providers, agents = Providers(), Council()
+    for c in (config_of(name, script, tools=tools) for name, script in scripts.items()):
+        metered = agents.budget.limit(c.id, c.backend, await providers.open(c.backend))
+        agents[c.id] = agent_of(c, metered, asking)
+    return agents
+
+
+class Council(dict[str, Agent]):
+    """Agents, and the budget of their turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = Budget()
 
 
 async def play(scripts: Scripts, past: Sequence[Event] = (), *, tools: bool = True, **settings: Any) -> list[Event]:
@@ -87,6 +100,8 @@ async def collect_turn(
 ) -> list[Event]:
     """Run a turn that nobody stores; return its events, deltas included. more, named: see `run_turn`."""
     outbox = Collector()
+    if isinstance(agents, Council) and not more:
+        named.setdefault("budget", agents.budget)
     await run_turn(turn, agents, settings, outbox, *more, **named)
     return outbox.events
 

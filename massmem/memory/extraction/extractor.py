@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import explain_write_error, make_folder
-from massmem.config.models import MemoryLlmConfig, PersistentMemoryConfig
+from massmem.config.models import BackendConfig, MemoryLlmConfig, PersistentMemoryConfig
 from massmem.config.presets import PRESETS
 from massmem.core.errors import ContentRefused, ContextOverflow, MalformedResponse, MassmemError, ProviderTimeout
 from massmem.core.events import now
@@ -28,6 +28,7 @@ from massmem.core.messages import (
     clean_text,
 )
 from massmem.core.redact import redact_values
+from massmem.memory.budget import Budget
 from massmem.memory.extraction.facts import (
     ParsedReply,
     Statement,
@@ -107,6 +108,8 @@ class MemoryModel:
     compact: bool
     """It runs on the user's machine, and is small: it is sent less at once, and its replies are held to a JSON
     Schema."""
+    backend: BackendConfig | None = None
+    """None: one of mem0's clients."""
 
     async def ask(self, system: str, user: str, max_tokens: int, purpose: Purpose, agent_id: str = "") -> Reply:
         """Send one request. A reply to "extract" that starts to repeat itself is ended there.
@@ -171,7 +174,7 @@ async def open_model(
     )  # fmt: skip
     without = "then messages are remembered word for word, without extracted facts"
     with name_section(SETTING, list_key_variables(llm.provider, "llm"), without):
-        return MemoryModel(await providers.open(settings), compact=not preset.needs_key)
+        return MemoryModel(await providers.open(settings), not preset.needs_key, settings)
 
 
 _TOOL = re.compile(r"^\[Tool Call: ([^\]\n]{1,200})\]$", re.MULTILINE)
@@ -239,6 +242,8 @@ class Extractor:
     extract: Extract
     summarize: Summarize
     """Shortens the large result of a tool."""
+    budget: Budget = field(default_factory=Budget)
+    """Books what both send."""
 
 
 @asynccontextmanager
@@ -248,11 +253,12 @@ async def open_extractor(
     known: KnownFacts | None = None,
     environ: Mapping[str, str] = os.environ,
     pauses: Pauses | None = None,
+    budget: Budget | None = None,
 ) -> AsyncGenerator[Extractor | None]:
     """Open the configured model; yield None when none can extract: then messages are all that is remembered.
 
     home: folder of massmem's own files. known: what the memory holds, so that the model is shown it and does not say
-    it again. pauses: of models that want no requests.
+    it again. pauses: of models that want no requests. budget: books and limits the requests.
 
     Raises InputError: the model cannot be used: see open_model; mem0, whose prompt is wanted, is not installed.
     """
@@ -262,11 +268,14 @@ async def open_extractor(
         return
     providers = Providers(pauses=pauses)
     models: dict[str | None, MemoryModel] = {}
+    budget = budget or Budget()
 
     async def open_named(name: str | None) -> MemoryModel:
         if name not in models:
             config = llm if name is None else llm.model_copy(update={"model": name})
-            models[name] = await open_model(config, providers, environ, Bounds())
+            model = await open_model(config, providers, environ, Bounds())
+            backend = model.backend or BackendConfig(type="openai")
+            models[name] = replace(model, chat=budget.limit("", backend, model.chat))
         return models[name]
 
     async def summarize(text: str, name: str | None) -> str:
@@ -276,7 +285,7 @@ async def open_extractor(
         model, mem0 = await open_named(None), None
         if settings.extraction.prompt == "mem0":
             mem0 = await asyncio.to_thread(import_mem0, "configs.prompts", home)
-        yield Extractor(FactExtractor(model, known, mem0=mem0).extract, summarize)
+        yield Extractor(FactExtractor(model, known, mem0=mem0).extract, summarize, budget)
     finally:
         await providers.close()
 

@@ -36,6 +36,7 @@ from massmem.core.messages import (
 )
 from massmem.core.prompts import build_form_prompt, build_system_prompt
 from massmem.core.records import Owner, SessionFilter
+from massmem.memory.budget import Budget
 from massmem.providers.base import ChatProvider
 from massmem.render.text import describe_search
 from massmem.server import openai_replies as replies
@@ -59,7 +60,6 @@ from massmem.session.owners import public_session_id, to_stored_id
 from massmem.session.team import DEFAULT_TEAM, Team
 from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema, native_schema
-from massmem.turn.budget import Budget
 
 # Requests, and which session each belongs to
 
@@ -528,20 +528,21 @@ async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Convers
     """
     team, service = model.team, caller.service
     agent = next(agent for agent in team.agents if model.agent_id in (None, agent.id))
-    provider = Budget(team.config.coordination).limit(agent, team.chat[agent.id])
+    budget = Budget(team.config.coordination)
+    provider = budget.limit(agent.id, agent.backend, team.chat[agent.id])
     with service.limits.hold_turn(caller.sub):
         question = await caller.make_question(conversation.content, None, None, None)
         request = _make_solo_request(agent, provider, conversation, form, question)
         try:
             async with aclosing(_read_reply(provider, request)) as pieces:
                 async for piece in pieces:
-                    if isinstance(piece, Finish):
-                        service.metrics.count_usage(piece.usage)
                     yield piece
         except ContextOverflow as e:
             raise InvalidField(
                 "the conversation is longer than the model's context window", "messages", code="context_length_exceeded"
             ) from e
+        finally:
+            service.metrics.count_usage(budget.usage)
 
 
 def _make_solo_request(

@@ -21,6 +21,7 @@ from massmem.core.events import (
     ToolReturned,
 )
 from massmem.core.messages import Candidate, ChatMessage, ToolCall, ToolResult, ToolSpec
+from massmem.memory.budget import Budget
 from massmem.memory.conversation import HistoryMessage
 from massmem.memory.origins import ToolText
 from massmem.memory.tokens import Buffer, estimate_tokens
@@ -75,7 +76,8 @@ async def agent_with(
     provider = RequestKeeper(await Providers().open(backend))
     compressor = Compressor(config, provider, TokenMeter(window, Buffer(estimate_tokens)))
     tools_of_agent = AgentTools(shelf.box(), **settings)
-    return Agent(config, provider, AgentContext(Prompt("ann"), compressor), None, tools_of_agent), provider
+    metered = Budget().limit("ann", backend, provider)
+    return Agent(config, metered, AgentContext(Prompt("ann"), compressor), None, tools_of_agent), provider
 
 
 async def test_result_is_framed_as_quoted_data():

@@ -21,9 +21,9 @@ from massmem.core.messages import (
     Usage,
     make_attachment,
 )
+from massmem.memory.budget import Budget
 from massmem.providers import Providers
 from massmem.providers.pricing import Price, price_of
-from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn
 from tests.support.pictures import PNG
 from tests.support.replies import collect
@@ -39,7 +39,7 @@ async def play(scripts: dict[str, dict[str, Any]], price: PriceConfig | None = N
     configs = [config_of(name, script) for name, script in scripts.items()]
     budget = Budget(limits)
     backends = {c.id: c.backend.model_copy(update={"price": price}) for c in configs}
-    chat = {c.id: budget.limit(c, await providers.open(backends[c.id])) for c in configs}
+    chat = {c.id: budget.limit(c.id, backends[c.id], await providers.open(backends[c.id])) for c in configs}
     agents = {c.id: agent_of(c, chat[c.id]) for c in configs}
     return await collect_turn(Turn("s", 1, "why?", 7), agents, limits, budget)
 
@@ -279,7 +279,7 @@ async def ask_within_limit(request: ChatRequest, tokens: int, times: int = 1, ma
     config = config.model_copy(update={"backend": config.backend.model_copy(update={"max_tokens": max_tokens})})
     budget = open_budget(tokens)
     budget.begin(Usage(requests=1))
-    provider = budget.limit(config, await Providers().open(config.backend))
+    provider = budget.limit(config.id, config.backend, await Providers().open(config.backend))
     for _ in range(times):
         await collect(provider, request)
 
@@ -335,7 +335,7 @@ async def test_searches_that_a_request_may_need_are_set_aside(max_uses: int | No
     search = {"web_search": WebSearchConfig(max_uses=max_uses), "price": SEARCH_PRICE}
     config = config.model_copy(update={"backend": config.backend.model_copy(update=search)})
     budget = Budget(CoordinationConfig(max_cost=0.035))
-    limited = budget.limit(config, await Providers().open(config.backend))
+    limited = budget.limit(config.id, config.backend, await Providers().open(config.backend))
     if fits:
         await collect(limited, SEARCHING)
         await collect(limited, replace(SEARCHING, purpose="present"))

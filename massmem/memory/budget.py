@@ -1,4 +1,7 @@
-"""The limits of what a turn may spend: each request is checked before it is sent, and its reply while it streams.
+"""The meter of a turn, and its limits: each request is checked before it is sent, and its reply while it streams.
+
+Every request of a turn and of its recording goes through a `MeteredProvider`, which books what the server reported, or
+what it is about, under the request's purpose.
 
 A request is sent only when three things fit into the limit together: what the turn has used, what the requests under
 way are expected to use, and its own prompt, searches of the web and expected reply. So fifty agents do not overrun a
@@ -14,11 +17,11 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from massmem.config.models import AgentConfig, BackendConfig, CoordinationConfig
-from massmem.core.errors import LimitReached
+from massmem.config.models import BackendConfig, CoordinationConfig
+from massmem.core.errors import LimitReached, ProviderConnectionError, ProviderError, ProviderTimeout, StreamInterrupted
 from massmem.core.events import WorkCut
 from massmem.core.messages import (
     ActivityChunk,
@@ -27,6 +30,7 @@ from massmem.core.messages import (
     CitationChunk,
     FinishChunk,
     NoticeChunk,
+    Purpose,
     ReasoningChunk,
     RetryChunk,
     SearchChunk,
@@ -51,6 +55,9 @@ _GROWTH = 1.15
 _FIRST_REPLY = 500
 """Tokens of a reply that are expected before the first reply of a turn."""
 
+_UNKNOWN = (ProviderConnectionError, ProviderTimeout, StreamInterrupted)
+"""Failures after which the server may have worked for nothing."""
+
 _USUAL_SEARCHES = 5
 """Searches of a request that are expected, where web_search.max_uses does not bound them."""
 
@@ -69,12 +76,20 @@ class _OpenRequest:
     token_cost: float
     """Dollars for a token of the reply."""
     prompt_cost: float
+    purpose: Purpose = "answer"
     search_cost: float = 0.0
     """Dollars for a search of the web."""
     expected_searches: int = 0
     searches: int = 0
     reply_tokens: int = 0
     attempts: int = 1
+    failed: Usage = field(default_factory=Usage)
+    """Of attempts that failed, as far as the server reported it."""
+    is_streaming: bool = False
+    lost: int = 0
+    """Attempts that broke off in their reply, and of which the server reported nothing."""
+    lost_tokens: int = 0
+    """Of what they had written."""
     text: list[str] = field(default_factory=list[str])
     """The reply so far."""
 
@@ -94,6 +109,7 @@ class _OpenRequest:
 
     def add(self, chunk: Chunk) -> None:
         """Take in a piece of the reply."""
+        self.is_streaming |= isinstance(chunk, TextChunk | ReasoningChunk | ToolCallChunk)
         match chunk:
             case TextChunk(text):
                 self.text.append(text)
@@ -102,9 +118,13 @@ class _OpenRequest:
                 self.reply_tokens += estimate_tokens(text)
             case ToolCallChunk(call):
                 self.reply_tokens += estimate_tokens(call.arguments)
-            case RetryChunk(attempt=attempt):
+            case RetryChunk(attempt=attempt, usage=usage):
                 # The reply that is void now is paid for as well.
                 self.attempts += attempt > 0
+                self.failed += usage
+                if self.is_streaming and not usage.prompt:
+                    self.lost, self.lost_tokens = self.lost + 1, self.reply_tokens
+                self.is_streaming = False
                 self.text.clear()
             case ThoughtsEndChunk():
                 self.text.clear()
@@ -130,7 +150,9 @@ class Budget:
         """The limit is passed: whatever runs is to be cut off."""
         self._max_cost = None if settings is None else settings.max_cost
         self._max_tokens = None if settings is None else settings.max_tokens
-        self._used = Usage()
+        self.spent: dict[str, Usage] = {}
+        """By purpose: what the turn has sent, since it began."""
+        self._used, self._cost = Usage(), 0.0
         self._replies = 0
         self._reply_tokens = 0
         self._open: list[_OpenRequest] = []
@@ -140,21 +162,54 @@ class Budget:
         self._deadline = math.inf
         self._seconds = math.inf if settings is None else settings.timeout
 
-    def begin(self, used: Usage, deadline: float = math.inf) -> None:
-        """Go on with a turn that has used this before. deadline: of the turn, by the event loop's clock."""
-        self._used += used
-        self._deadline = deadline
+    @property
+    def is_limited(self) -> bool:
+        return self._max_cost is not None or self._max_tokens is not None
 
-    def limit(self, agent: AgentConfig, provider: ChatProvider) -> ChatProvider:
-        """Return a model of the agent with its requests checked; the model itself when there is no limit.
+    @property
+    def usage(self) -> Usage:
+        """Of all that is booked."""
+        return sum(self.spent.values(), Usage())
 
-        agent: with the backend of this model.
+    def begin(self, used: Usage, deadline: float = math.inf, spent: Mapping[str, Usage] | None = None) -> None:
+        """Go on with a turn that has used this before. deadline: of the turn, by the event loop's clock.
+
+        spent: what of it the end of the turn is to tell, by purpose.
         """
-        self._agents.add(agent.id)
-        self._searches = max(self._searches, _expect_searches(agent.backend))
-        if self._max_cost is None and self._max_tokens is None:
-            return provider
-        return _LimitedProvider(self, agent, provider)
+        self._count(used)
+        self._deadline = deadline
+        for purpose, usage in (spent or {}).items():
+            self.spent[purpose] = self.spent.get(purpose, Usage()) + usage
+
+    def require_price(self, price: Price) -> None:
+        """Raise LimitReached when the cost is limited, and that of the model's requests is not known."""
+        if self._max_cost is not None and not price.is_known:
+            raise LimitReached("the price of its model is not known, and coordination.max_cost is set", _HINTS["cost"])
+
+    def begin_another(self, used: Usage) -> None:
+        """Go over to another turn, which has used this."""
+        self.reached, self.exhausted, self._used, self._cost = None, False, Usage(), 0.0
+        self._count(used)
+
+    def book(self, purpose: str, usage: Usage) -> None:
+        """Count what was sent and paid."""
+        self._count(usage)
+        self.spent[purpose] = self.spent.get(purpose, Usage()) + usage
+
+    def take(self) -> dict[str, Usage]:
+        """Return what was booked since the last call, by purpose."""
+        spent, self.spent = self.spent, {}
+        return spent
+
+    def _count(self, usage: Usage) -> None:
+        self._used += usage
+        self._cost += usage.cost or 0.0
+
+    def limit(self, agent_id: str, backend: BackendConfig, provider: ChatProvider) -> "MeteredProvider":
+        """Return a model of the agent with its requests checked and booked. backend: of this model."""
+        self._agents.add(agent_id)
+        self._searches = max(self._searches, _expect_searches(backend))
+        return MeteredProvider(self, backend, provider)
 
     def find_near_limit(self, price: Price, prompt_tokens: int, seconds: float) -> WorkCut | None:
         """Return the limit that leaves an agent room for one more request, its answer; None: it may go on working.
@@ -171,7 +226,14 @@ class Budget:
         cost = float(price.cost(Usage(prompt_tokens, expected, searches=searches)) or 0)
         return self._find_passed_limit(times * cost, times * (prompt_tokens + expected))
 
-    def open_request(self, price: Price, prompt_tokens: int, max_reply: int | None, searches: int = 0) -> _OpenRequest:
+    def open_request(
+        self,
+        price: Price,
+        prompt_tokens: int,
+        max_reply: int | None,
+        searches: int = 0,
+        purpose: Purpose = "answer",
+    ) -> _OpenRequest:
         """Admit a request that may search the web so many times.
 
         Raises LimitReached: it does not fit, or an earlier one did not.
@@ -181,10 +243,12 @@ class Budget:
             expected = min(expected, max_reply)
         if not self._open and not self._used.requests:
             expected = 0
-        prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
-        token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
-        search_cost = max(0.0, float(price.cost(Usage(prompt_tokens, searches=1)) or 0) - prompt_cost)
-        request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost, search_cost, searches)
+        prompt_cost = token_cost = search_cost = 0.0
+        if self._max_cost is not None:  # else the price list need not be loaded
+            prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
+            token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
+            search_cost = max(0.0, float(price.cost(Usage(prompt_tokens, searches=1)) or 0) - prompt_cost)
+        request = _OpenRequest(price, prompt_tokens, expected, token_cost, prompt_cost, purpose, search_cost, searches)
         self._open.append(request)
         self.reached = self.reached or self._find_limit_of_open(expected=True)
         if self.reached is not None:
@@ -201,9 +265,9 @@ class Budget:
             raise self._error("".join(request.text))
 
     def close_request(self, request: _OpenRequest, usage: Usage | None) -> None:
-        """Count a request that has ended, or was cut off. usage: what the provider reported, None for nothing."""
+        """Book a request that has ended, or was cut off. usage: what the provider reported, None for nothing."""
         self._open.remove(request)
-        self._used += request.estimate_usage() if usage is None else usage
+        self.book(request.purpose, request.estimate_usage() if usage is None else usage)
         if usage is not None:
             self._replies += 1
             self._reply_tokens += usage.completion
@@ -224,7 +288,7 @@ class Budget:
 
     def _find_passed_limit(self, cost: float, tokens: int) -> SpendingLimit | None:
         """Return the limit that is passed with so much more than was used."""
-        if self._max_cost is not None and (self._used.cost or 0.0) + cost > self._max_cost:
+        if self._max_cost is not None and self._cost + cost > self._max_cost:
             return "cost"
         tokens += self._used.prompt + self._used.completion
         return "tokens" if self._max_tokens is not None and tokens > self._max_tokens else None
@@ -236,14 +300,17 @@ class Budget:
         return LimitReached(f"the limit of {limit} for a turn is reached", hint, partial=partial)
 
 
-class _LimitedProvider:
-    def __init__(self, budget: Budget, agent: AgentConfig, provider: ChatProvider) -> None:
+class MeteredProvider:
+    """A model whose requests are checked and booked."""
+
+    def __init__(self, budget: Budget, backend: BackendConfig, provider: ChatProvider) -> None:
         self.price = provider.price
+        self.last = Usage()
+        """Of the last request that has ended, however it did."""
         self._budget = budget
         self._provider = provider
-        self._count: Callable[[str], int] = counter_for(agent.backend)
-        self._max_reply = agent.backend.max_tokens
-        self._backend = agent.backend
+        self._count: Callable[[str], int] = counter_for(backend)
+        self._backend = backend
 
     @property
     def abilities(self) -> Abilities:
@@ -257,22 +324,44 @@ class _LimitedProvider:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Stream a reply as the provider does. Raises LimitReached, besides."""
-        await load([self._backend])
-        max_reply = request.max_tokens or self._max_reply
+        self.last, is_limited = Usage(), self._budget.is_limited
+        if is_limited:
+            self._budget.require_price(self.price)
+            await load([self._backend])
+        max_reply = request.max_tokens or self._backend.max_tokens
         searches = _expect_searches(self._backend) if searches_web(self._backend, request) else 0
-        entry = self._budget.open_request(self.price, self._count_prompt(request), max_reply, searches)
+        prompt = self._count_prompt(request) if is_limited else 0
+        entry = self._budget.open_request(self.price, prompt, max_reply, searches, request.purpose)
         usage: Usage | None = None
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:
-                    if isinstance(chunk, FinishChunk) and (chunk.usage.prompt or chunk.usage.completion):
-                        usage = chunk.usage
                     entry.add(chunk)
+                    if isinstance(chunk, FinishChunk):
+                        usage = chunk.usage
+                        if not (usage.prompt or usage.completion):
+                            if not self.price.free:
+                                await load([self._backend])  # for the bill
+                            usage = self._estimate(entry, request)
+                            chunk = FinishChunk(chunk.reason, usage)
                     yield chunk
                     if usage is None:
                         self._budget.check(entry)
+        except ProviderError as e:
+            usage = e.usage and replace(e.usage, requests=entry.attempts)
+            if usage is None and not (entry.reply_tokens or e.partial or isinstance(e, _UNKNOWN)):
+                usage = Usage(requests=entry.attempts)  # it was refused
+            raise
         finally:
-            self._budget.close_request(entry, usage)
+            if usage is not None and entry.lost:
+                lost = Usage(entry.lost * self._count_prompt(request), entry.lost_tokens, reported=False)
+                usage += self.price.add_cost(lost)
+            self.last = (usage or self._estimate(entry, request)) + entry.failed
+            self._budget.close_request(entry, self.last)
+
+    def _estimate(self, entry: _OpenRequest, request: ChatRequest) -> Usage:
+        entry.prompt_tokens = entry.prompt_tokens or self._count_prompt(request)
+        return entry.estimate_usage()
 
     def _count_prompt(self, request: ChatRequest) -> int:
         messages = sum(self._count(message.content) for message in request.messages)
@@ -281,4 +370,4 @@ class _LimitedProvider:
 
 
 if TYPE_CHECKING:
-    _CONFORMS: type[ChatProvider] = _LimitedProvider
+    _CONFORMS: type[ChatProvider] = MeteredProvider
