@@ -120,6 +120,7 @@ def format_insights(insights: dict[str, Any]) -> str:
         ("tools", _format_tools(insights["tools"])),
         ("sequences", _format_sequences(insights["tool_sequences"])),
         ("tokens", f"{about}{format_count(tokens['prompt'])} in{cached}, {format_count(tokens['completion'])} out"),
+        ("for", ", ".join(f"{key} {format_count(part['tokens'])}" for key, part in insights["spent"].items())),
         ("cost", _format_cost(insights)),
     )
     return text + _format_agents(insights["agents"])

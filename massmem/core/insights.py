@@ -96,6 +96,8 @@ class Insights:
     confidence: list[float] = field(default_factory=list[float])
     escalated: int = 0
     usage: Usage = field(default_factory=Usage)
+    spent: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    """By what it was for."""
     cost: float = 0.0
     """US dollars of the turns whose cost is known."""
     unpriced: int = 0
@@ -128,6 +130,7 @@ class Insights:
         """Count a turn of the session that was added last."""
         self.turns[turn.status] += 1
         self.usage += turn.usage
+        self.spent |= {key: usage + self.spent.get(key, Usage()) for key, usage in turn.spent.items()}
         self.cost = round(self.cost + (turn.usage.cost or 0.0), 10)
         self.unpriced += turn.usage.cost is None and turn.usage.completion > 0
         # Once per question, however often the question has the word.
@@ -203,6 +206,7 @@ class Insights:
                 "prompt": self.usage.prompt, "completion": self.usage.completion, "cached": self.usage.cached,
                 "reported": self.usage.reported,
             },
+            "spent": {key: {"tokens": u.prompt + u.completion, "cost": u.cost} for key, u in self.spent.items()},
             "cost": None if self.unpriced else self.cost,
             "known_cost": self.cost,
             "saved": self.usage.saved,

@@ -501,8 +501,6 @@ class Judge:
                     verdict, usage = await self._ask(names[-1], question)
                     spent += usage
             verdicts.append(verdict)
-        self.usage += spent
-        self.spending.usage += spent
         right = None if None in verdicts and False not in verdicts else all(verdicts)
         if right is not None:
             self.results.add(JudgeVerdict(key=key, right=right, usage=spent))
@@ -512,6 +510,8 @@ class Judge:
 
     async def _ask(self, name: str, question: str) -> tuple[bool | None, Usage]:
         turn = TurnResult.of(await _ask_once(self.team, name, question))
+        self.usage += turn.usage
+        self.spending.usage += turn.usage
         if turn.answer is not None:
             return read_verdict(turn.answer), turn.usage
         failure = next((error for error in turn.errors if error.agent is None), None)

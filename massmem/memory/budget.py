@@ -143,7 +143,11 @@ def _expect_searches(backend: BackendConfig) -> int:
 class Budget:
     """The spending limits of one turn, and what it has used of them."""
 
-    def __init__(self, settings: CoordinationConfig | None = None) -> None:
+    def __init__(
+        self, settings: CoordinationConfig | None = None, report: Callable[[Usage], None] = lambda _: None
+    ) -> None:
+        """report: is told what is booked."""
+        self._report = report
         self.reached: SpendingLimit | None = None
         """The limit for which no further request is sent."""
         self.exhausted = False
@@ -178,8 +182,7 @@ class Budget:
         """
         self._count(used)
         self._deadline = deadline
-        for purpose, usage in (spent or {}).items():
-            self.spent[purpose] = self.spent.get(purpose, Usage()) + usage
+        self.spent |= {key: usage + self.spent.get(key, Usage()) for key, usage in (spent or {}).items()}
 
     def require_price(self, price: Price) -> None:
         """Raise LimitReached when the cost is limited, and that of the model's requests is not known."""
@@ -193,6 +196,7 @@ class Budget:
 
     def book(self, purpose: str, usage: Usage) -> None:
         """Count what was sent and paid."""
+        self._report(usage)
         self._count(usage)
         self.spent[purpose] = self.spent.get(purpose, Usage()) + usage
 

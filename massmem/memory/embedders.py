@@ -211,7 +211,8 @@ def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedde
         endpoint = resolve(backend_config, environ)
     name = f"{config.provider}/{endpoint.model}"
     model = _RemoteModel(name, endpoint, price_of(backend_config, environ))
-    encode = model.encode
+    paid, encode = list[Usage](), model.encode
+    model.book = paid.append
     dims = DIMS.get(endpoint.model, 0) if endpoint.base_url == PRESETS[backend].base_url else 0
     if not dims:
         first = encode(["size"])
@@ -219,6 +220,7 @@ def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedde
     if not dims:
         raise EmbeddingError(f"the embedder {name} gave no vector", f"check {_SETTING}")
     embedder = Embedder(name, dims, encode)
+    embedder.book(sum(paid, Usage()))
     model.book = embedder.book
     return embedder
 

@@ -74,7 +74,9 @@ class IndexedMemory:
         self._index = index
         self._count = count
         self._embedder = embedder
-        self._used: list[Usage] = []
+        self._used = [embedder.take_usage()] if embedder else []
+        self.report_usage: Callable[[Usage], None] = lambda _: None
+        """Is told what writing has used."""
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
         self._retriever = Retriever(index, count, self._embed_queries, embedder)
@@ -116,6 +118,7 @@ class IndexedMemory:
         finally:
             if self._embedder is not None and (usage := self._embedder.take_usage()).requests:
                 self._used.append(usage)
+                self.report_usage(usage)
 
     async def note_use(self, memories: Sequence[Memory]) -> None:
         """Note which facts an agent was shown."""

@@ -345,7 +345,7 @@ class RecallResult:
     silenced: tuple[Memory, ...] = ()
     """The best of what would have been shown without `RecallOptions.abstain`, best first."""
     decision: Decision = Decision()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     """Of embedding the question, by a provider."""
 
 

@@ -81,15 +81,11 @@ class Metrics:
     def count_event(self, event: ev.Event, seconds: float) -> None:
         """Count an event of a turn that has run for `seconds`."""
         match event:
-            case ev.TurnCompleted(usage=usage):
+            case ev.TurnCompleted():
                 self._turn_seconds.observe(seconds)
-                self.count_usage(usage)
                 self._turns.labels("completed").inc()
-            case ev.TurnFailed(usage=usage) | ev.TurnWaiting(usage=usage) | ev.TurnAbandoned(usage=usage):
-                self.count_usage(usage)
+            case ev.TurnFailed() | ev.TurnWaiting() | ev.TurnAbandoned() | ev.TurnInterrupted():
                 self._turns.labels(event.type.removeprefix("turn_")).inc()
-            case ev.TurnInterrupted():
-                self._turns.labels("interrupted").inc()
             case ev.AgentFailed(error=error):
                 self._agent_failures.labels(error).inc()
             case ev.ContextCompressed(why=why, by=by, before=before, after=after):

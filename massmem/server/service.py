@@ -142,6 +142,7 @@ async def open_service(settings: Settings, stopping: asyncio.Event) -> AsyncGene
         fallback, records = config.server.workers == 1, config.server.record
         team = await Team.open(config, home=settings.home, fallback=fallback, records=records, finishes=False)
         stack.push_async_callback(team.close)
+        team.memory.report_usage = metrics.count_usage
         for warning in team.take_warnings():
             log.warning("%s", warning)
         teams = Teams(await stack.enter_async_context(start_teams(team, settings.teams)))

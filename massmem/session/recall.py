@@ -91,6 +91,8 @@ class SessionMemory:
         self._agents = agents
         self.limits: CoordinationConfig | None = None
         """Of the turns that are recorded."""
+        self.report_usage: Callable[[Usage], None] = lambda _: None
+        """Is told what recording has used."""
         self._debug = debug
         self._opening: asyncio.Task[IndexedMemory | None] | None = None
         self._needed = asyncio.Event()
@@ -307,6 +309,7 @@ class SessionMemory:
             self._notify(self.fault)
             self._reopen_time = time.monotonic() + _REOPEN_SECONDS
             return None
+        memory.report_usage = self.report_usage
         if memory.note:
             self._notify(memory.note)
         with suppress(StoreError, MemoryUnavailable):  # the first recall tells
@@ -327,7 +330,9 @@ class SessionMemory:
         from massmem.memory.extraction import extractor as facts
 
         settings, known = self._config.persistent_memory, memory.get_known_facts()
-        opening = facts.open_extractor(settings, self._home, known, pauses=self._pauses, budget=Budget(self.limits))
+        opening = facts.open_extractor(
+            settings, self._home, known, pauses=self._pauses, budget=Budget(self.limits, self.report_usage)
+        )
         try:
             extractor = await self._stack.enter_async_context(opening)
         except MassmemError as e:

@@ -287,7 +287,7 @@ class Session:
 
     def _meter_chat(self) -> dict[str, MeteredProvider]:
         """Return the agents' models with their requests limited and booked, as those of a turn."""
-        budget = self._history.budget = Budget(self._config.coordination)
+        budget = self._history.budget = Budget(self._config.coordination, self._team.memory.report_usage)
         return {a.id: budget.limit(a.id, a.backend, self._team.chat[a.id]) for a in self._agents}
 
     async def context(self) -> list[ev.ContextMeasured]:

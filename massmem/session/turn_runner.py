@@ -310,7 +310,7 @@ class TurnRunner:
             await self._write_stage("respond", turn, make_respond_payload(self._last))
 
     def _begin_budget(self) -> Budget:
-        budget = self._budget = self._history.budget = Budget(self._config.coordination)
+        budget = self._budget = self._history.budget = Budget(self._config.coordination, self._team.memory.report_usage)
         chat = self._team.chat
         self._providers = {a.id: budget.limit(a.id, a.backend, chat[a.id]) for a in self._agents}
         return budget

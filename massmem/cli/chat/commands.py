@@ -218,6 +218,7 @@ async def _show_context(state: ChatState, _rest: str) -> None:
 async def _show_cost(state: ChatState, _rest: str) -> None:
     total, last = Usage(requests=0), Usage(requests=0)
     agents: dict[str, Usage] = {}
+    spent: dict[str, Usage] = {}
     turns = 0
     session = await state.team.store.get_session(state.session.id) if state.session.id else None
     if session is not None:
@@ -225,6 +226,7 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
             async for turn in results:
                 turns, last = turns + 1, turn.usage
                 total += turn.usage
+                spent |= {f"for {key}": usage + spent.get(f"for {key}", Usage()) for key, usage in turn.spent.items()}
                 for agent in turn.agents:
                     name = one_line(agent.name, 64)
                     agents[name] = agents.get(name, Usage(requests=0)) + agent.usage
@@ -233,7 +235,7 @@ async def _show_cost(state: ChatState, _rest: str) -> None:
         return
     rows = [
         (name, f"{format_tokens(usage, '' if usage.reported else 'about ')}, {format_dollars(usage.cost)}")
-        for name, usage in (*agents.items(), ("last turn", last), ("session", total))
+        for name, usage in (*agents.items(), *spent.items(), ("last turn", last), ("session", total))
     ]
     write_out("".join(f"{line}\n" for line in format_columns(rows)))
 

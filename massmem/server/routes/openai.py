@@ -528,7 +528,7 @@ async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Convers
     """
     team, service = model.team, caller.service
     agent = next(agent for agent in team.agents if model.agent_id in (None, agent.id))
-    budget = Budget(team.config.coordination)
+    budget = Budget(team.config.coordination, service.metrics.count_usage)
     provider = budget.limit(agent.id, agent.backend, team.chat[agent.id])
     with service.limits.hold_turn(caller.sub):
         question = await caller.make_question(conversation.content, None, None, None)
@@ -541,8 +541,6 @@ async def _ask_alone(caller: Caller, model: _CouncilModel, conversation: Convers
             raise InvalidField(
                 "the conversation is longer than the model's context window", "messages", code="context_length_exceeded"
             ) from e
-        finally:
-            service.metrics.count_usage(budget.usage)
 
 
 def _make_solo_request(
