@@ -297,6 +297,11 @@ class TurnResult(TurnSummary):
             self._tally.apply(event)
         self._book(event)
 
+    @property
+    def booked(self) -> dict[str, Usage]:
+        """As `spent`, without what was sent beside the steps: what the end of the turn tells."""
+        return dict(self._booked)
+
     def _book(self, event: ev.Event) -> None:
         booked = self._booked
         match event:

@@ -84,12 +84,7 @@ class _OpenRequest:
     reply_tokens: int = 0
     attempts: int = 1
     failed: Usage = field(default_factory=Usage)
-    """Of attempts that failed, as far as the server reported it."""
-    is_streaming: bool = False
-    lost: int = 0
-    """Attempts that broke off in their reply, and of which the server reported nothing."""
-    lost_tokens: int = 0
-    """Of what they had written."""
+    """Of attempts that failed: what the server reported, else about what they wrote."""
     text: list[str] = field(default_factory=list[str])
     """The reply so far."""
 
@@ -109,7 +104,6 @@ class _OpenRequest:
 
     def add(self, chunk: Chunk) -> None:
         """Take in a piece of the reply."""
-        self.is_streaming |= isinstance(chunk, TextChunk | ReasoningChunk | ToolCallChunk)
         match chunk:
             case TextChunk(text):
                 self.text.append(text)
@@ -121,10 +115,8 @@ class _OpenRequest:
             case RetryChunk(attempt=attempt, usage=usage):
                 # The reply that is void now is paid for as well.
                 self.attempts += attempt > 0
-                self.failed += usage
-                if self.is_streaming and not usage.prompt:
-                    self.lost, self.lost_tokens = self.lost + 1, self.reply_tokens
-                self.is_streaming = False
+                is_lost = self.reply_tokens and not usage.prompt
+                self.failed += self.price.add_cost(Usage(0, self.reply_tokens, reported=False)) if is_lost else usage
                 self.text.clear()
             case ThoughtsEndChunk():
                 self.text.clear()
@@ -180,34 +172,24 @@ class Budget:
 
         spent: what of it the end of the turn is to tell, by purpose.
         """
-        self._count(used)
+        self._used, self._cost = self._used + used, self._cost + (used.cost or 0.0)
         self._deadline = deadline
         self.spent |= {key: usage + self.spent.get(key, Usage()) for key, usage in (spent or {}).items()}
 
-    def require_price(self, price: Price) -> None:
-        """Raise LimitReached when the cost is limited, and that of the model's requests is not known."""
-        if self._max_cost is not None and not price.is_known:
-            raise LimitReached("the price of its model is not known, and coordination.max_cost is set", _HINTS["cost"])
-
     def begin_another(self, used: Usage) -> None:
         """Go over to another turn, which has used this."""
-        self.reached, self.exhausted, self._used, self._cost = None, False, Usage(), 0.0
-        self._count(used)
+        self.reached, self.exhausted, self._used, self._cost = None, False, used, used.cost or 0.0
 
     def book(self, purpose: str, usage: Usage) -> None:
         """Count what was sent and paid."""
         self._report(usage)
-        self._count(usage)
+        self._used, self._cost = self._used + usage, self._cost + (usage.cost or 0.0)
         self.spent[purpose] = self.spent.get(purpose, Usage()) + usage
 
     def take(self) -> dict[str, Usage]:
         """Return what was booked since the last call, by purpose."""
         spent, self.spent = self.spent, {}
         return spent
-
-    def _count(self, usage: Usage) -> None:
-        self._used += usage
-        self._cost += usage.cost or 0.0
 
     def limit(self, agent_id: str, backend: BackendConfig, provider: ChatProvider) -> "MeteredProvider":
         """Return a model of the agent with its requests checked and booked. backend: of this model."""
@@ -249,6 +231,9 @@ class Budget:
             expected = 0
         prompt_cost = token_cost = search_cost = 0.0
         if self._max_cost is not None:  # else the price list need not be loaded
+            if not price.is_known:
+                message = "the price of the model is not known, and coordination.max_cost is set"
+                raise LimitReached(message, "limit tokens instead: coordination.max_tokens")
             prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
             token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
             search_cost = max(0.0, float(price.cost(Usage(prompt_tokens, searches=1)) or 0) - prompt_cost)
@@ -330,7 +315,6 @@ class MeteredProvider:
         """Stream a reply as the provider does. Raises LimitReached, besides."""
         self.last, is_limited = Usage(), self._budget.is_limited
         if is_limited:
-            self._budget.require_price(self.price)
             await load([self._backend])
         max_reply = request.max_tokens or self._backend.max_tokens
         searches = _expect_searches(self._backend) if searches_web(self._backend, request) else 0
@@ -357,9 +341,6 @@ class MeteredProvider:
                 usage = Usage(requests=entry.attempts)  # it was refused
             raise
         finally:
-            if usage is not None and entry.lost:
-                lost = Usage(entry.lost * self._count_prompt(request), entry.lost_tokens, reported=False)
-                usage += self.price.add_cost(lost)
             self.last = (usage or self._estimate(entry, request)) + entry.failed
             self._budget.close_request(entry, self.last)
 

@@ -297,13 +297,15 @@ class History:
             question = self._question  # the next one is mostly about as long
             for context in (await self._build(session_id, turn, "", providers)).values():
                 prompt = context.prompt.with_message(lambda _: question)
-                compression = await context.compressor.compress_ahead(prompt)
-                if stored := [*([compression.event] if compression else ()), *list_booked(budget)]:
-                    await self._store.append(session_id, turn - 1, stored)
-                if compression:
+                if compression := await context.compressor.compress_ahead(prompt):
+                    await self._store.append(session_id, turn - 1, [compression.event])
                     self._prepared.append(compression.event)
         except StoreError as e:
             log.warning("nothing was compressed ahead of the next turn: %s", e.message)
+        finally:
+            if booked := list_booked(budget):
+                with suppress(StoreError):
+                    await self._store.append(session_id, turn - 1, booked)
 
 
 def list_booked(budget: Budget) -> list[UsageBooked]:

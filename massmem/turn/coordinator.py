@@ -106,7 +106,7 @@ async def run_turn(
     run.tally.apply_all(turn.events)
     past = TurnResult.of([*turn.events, *turn.replies])
     run.names = past.names | {agent.id: agent.name for agent in agents.values() if agent.name != agent.id}
-    run.budget.begin(past.usage, deadline, past.spent)
+    run.budget.begin(past.usage, deadline, past.booked)
     outbox.on_event = run.apply
     run.open()
     await run.run_rounds()

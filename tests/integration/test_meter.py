@@ -1,5 +1,6 @@
 """What a model server reports as used, and what massmem says was used: equal to the token, for 26 kinds of turns."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -249,10 +250,16 @@ async def play(kind: Kind, server: CountingServer, home: Path) -> tuple[list[Tur
                 async for event in events:
                     result.feed(event)
             live.append(result)
-        name = session.id
+            await session.context()  # what is prepared for the next turn is done then
+        store, name = await open_store(url, home), session.id
+        async with asyncio.timeout(60):
+            while config.memory.persistent_memory.enabled:
+                counts = await store.count_recordings(name)
+                if counts.pending == counts.retrying:
+                    break
+                await asyncio.sleep(0.1)
     finally:
         await session.close()
-    store = await open_store(url, home)
     try:
         record = await store.get_session(name)
         assert record is not None
