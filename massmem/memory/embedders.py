@@ -65,6 +65,7 @@ class Embedder:
         self._encode_query = encode_query
         self.is_unreported = False
         """It is sent texts, and does not say what that used."""
+        self.close: Callable[[], None] = lambda: None
         self._paid = threading.local()
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -221,7 +222,7 @@ def _open_remote(config: EmbeddingConfig, environ: Mapping[str, str]) -> Embedde
         raise EmbeddingError(f"the embedder {name} gave no vector", f"check {_SETTING}")
     embedder = Embedder(name, dims, encode)
     embedder.book(sum(paid, Usage()))
-    model.book = embedder.book
+    model.book, embedder.close = embedder.book, model.client.close
     return embedder
 
 
@@ -237,7 +238,7 @@ class _RemoteModel:
         self._errors = tuple(HTTP_ERRORS)
         headers = {"authorization": f"Bearer {endpoint.key}"}
         query = parse_qsl(endpoint.query, keep_blank_values=True)
-        self._client = open_blocking_client(endpoint.base_url, timeout=TIMEOUT, headers=headers, params=query)
+        self.client = open_blocking_client(endpoint.base_url, timeout=TIMEOUT, headers=headers, params=query)
 
     def encode(self, texts: Sequence[str]) -> Sequence[Any]:
         lines = [text.replace("\n", " ") for text in texts]
@@ -249,7 +250,7 @@ class _RemoteModel:
         while True:
             wait = _PAUSE
             try:
-                reply = self._client.post(f"{self._endpoint.base_url}/embeddings", json=body)
+                reply = self.client.post(f"{self._endpoint.base_url}/embeddings", json=body)
                 if reply.status_code == 200:
                     data = reply.json()
                     self.book(self._price.add_cost(_read_usage(data, texts)))

@@ -175,6 +175,8 @@ class IndexedMemory:
 
     def _close(self) -> None:
         self._index.close()
+        if self._embedder is not None:
+            self._embedder.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
