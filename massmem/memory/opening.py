@@ -50,12 +50,17 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
     """
     try:
         return await asyncio.to_thread(_open_memory, config, home, environ)
-    except (ImportError, MemoryError) as e:  # such as a limit of memory that has no room for numpy
-        reason = e.__cause__ or e
-        raise MemoryUnavailable(
-            f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
-            "check it with: massmem doctor",
-        ) from e
+    except (ImportError, MemoryError) as e:
+        raise explain_missing_library(e) from e
+
+
+def explain_missing_library(error: ImportError | MemoryError) -> MemoryUnavailable:
+    """Return what to raise when a library cannot be loaded, such as where a limit of memory has no room for numpy."""
+    reason = error.__cause__ or error
+    return MemoryUnavailable(
+        f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
+        "check it with: massmem doctor",
+    )
 
 
 async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
