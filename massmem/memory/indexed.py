@@ -15,7 +15,6 @@ from massmem.memory.claims import Chain, build_chains
 from massmem.memory.extraction.prompts import KnownFacts
 from massmem.memory.index import ALL_POINTS, Index, matching
 from massmem.memory.index_writer import IndexWriter, Vectors
-from massmem.memory.opening import explain_missing_library
 from massmem.memory.persistent import (
     CompletedTurn,
     Episode,
@@ -27,6 +26,7 @@ from massmem.memory.persistent import (
     RecallResult,
     Scope,
     Selection,
+    explain_missing_library,
 )
 from massmem.memory.points import (
     CountTokens,

@@ -44,7 +44,7 @@ class WordVectors:
             raise EmbeddingError(f"the package wordllama in {folder} is damaged: {e}", INSTALL_WORDLLAMA) from e
         self._ids = lru_cache(_WORD_CACHE)(self._tokens)
 
-    def __call__(self, texts: Sequence[str]) -> "Sequence[NDArray[np.float32]]":
+    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return a vector of length 1 for each text; of length 0 for a text without a token."""
         return [self._vector(text) for text in texts]
 
@@ -52,14 +52,14 @@ class WordVectors:
         # One by one: a batch would start threads, about which every later fork is warned on stderr.
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
-    def _vector(self, text: str) -> "NDArray[np.float32]":
+    def _vector(self, text: str) -> Sequence[float]:
         import numpy as np  # not with the module: a list of memories needs none
 
         # No token crosses a single space, and most words are cached: an eighth of the time that the whole text takes.
         by_word = "  " not in text and text == text.strip(" ")
         ids = [i for word in text.split(" ") for i in self._ids(word)] if by_word else self._tokens(text)
         total: NDArray[np.float32] = self._vectors[ids].sum(axis=0, dtype=np.float32)
-        return total / (float(np.linalg.norm(total)) or 1.0)
+        return (total / (float(np.linalg.norm(total)) or 1.0)).tolist()
 
 
 def _map_vectors(path: Path) -> "NDArray[np.float16]":

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from massmem.config.home import expand_home
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
-from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError
 from massmem.core.redact import redact
 from massmem.memory.index import ALL_POINTS
 from massmem.memory.mem0 import is_on_this_machine
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.persistent import Memory, Selection, explain_missing_library
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -52,15 +52,6 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
         return await asyncio.to_thread(_open_memory, config, home, environ)
     except (ImportError, MemoryError) as e:
         raise explain_missing_library(e) from e
-
-
-def explain_missing_library(error: ImportError | MemoryError) -> MemoryUnavailable:
-    """Return what to raise when a library cannot be loaded, such as where a limit of memory has no room for numpy."""
-    reason = error.__cause__ or error
-    return MemoryUnavailable(
-        f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
-        "check it with: massmem doctor",
-    )
 
 
 async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:
