@@ -63,10 +63,7 @@ class WordVectors:
 
 
 def _map_vectors(path: Path) -> "NDArray[np.float16]":
-    """Return the vectors of tokens; the 16 MB of which a question needs little are read where they are asked for.
-
-    Raises KeyError, OSError, ValueError: the file is not whole.
-    """
+    """Return the vectors of tokens, 16 MB of which a question reads little. Raises KeyError, OSError, ValueError."""
     import numpy as np
 
     with path.open("rb") as file:

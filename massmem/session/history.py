@@ -176,10 +176,8 @@ class History:
     ) -> dict[str, AgentContext]:
         self._meters = self._meters or await self._windows.create_meters()
         sighted = {agent_id for agent_id, provider in providers.items() if provider.abilities.vision is not False}
-        views, recalls = await asyncio.gather(
-            self._load_views(session_id, turn, question, sighted),
-            self._build_recalls(session_id, turn),
-        )
+        loading = self._load_views(session_id, turn, question, sighted)
+        views, recalls = await asyncio.gather(loading, self._build_recalls(session_id, turn))
         contexts: dict[str, AgentContext] = {}
         for agent, view, recall in zip(self._agents, views, recalls, strict=True):
             messages: Sequence[HistoryMessage] = view.messages

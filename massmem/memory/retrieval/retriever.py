@@ -201,9 +201,7 @@ class Retriever:
     def read_pinned(self, scope: Scope, options: RecallOptions) -> RecallResult:
         """Return what the scope may see of what is pinned, and standing wishes; the first of each where room is short.
 
-        What the prompt shows word for word is not repeated, unless the user has corrected it.
-
-        Raises MemoryUnavailable
+        What the prompt shows word for word is not repeated, unless the user has corrected it. Raises MemoryUnavailable.
         """
         ids = self._index.list_ids(visible_to(scope, OneOf("pin", (PINNED, WISH))), _MOST_PINS, newest_first=True)
         pins: list[tuple[bool, datetime, int, Memory]] = []
