@@ -200,7 +200,7 @@ def _replace(
     new: str | Callable[[re.Match[str]], str] = _REPLACEMENT,
 ) -> str:
     lower = text.translate(_LOOKALIKES).lower()
-    if not any(hint in lower for hint in hints):
+    if not any(map(lower.__contains__, hints)):
         return text
     for pattern in patterns:
         text = pattern.sub(new, text)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
+from operator import mul
 from typing import Any, cast
 from urllib.parse import parse_qsl
 
@@ -121,7 +122,7 @@ class Embedder:
             raise self._unusable("nothing" if vector is None else "something that is no vector of numbers") from e
         if len(numbers) != self.dims:
             raise self._unusable(f"a vector of {len(numbers)} numbers, not of {self.dims}")
-        square = sum(number * number for number in numbers)
+        square = sum(map(mul, numbers, numbers))
         if not isfinite(square):
             raise self._unusable("a vector with numbers that are none (NaN or infinite)")
         if not square:

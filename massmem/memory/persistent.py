@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from massmem.core.errors import MemoryUnavailable
 from massmem.core.messages import Usage
 
 if TYPE_CHECKING:
@@ -367,6 +368,15 @@ class CompletedTurn(NamedTuple):
     session_id: str
     turn: int
     winner: str
+
+
+def explain_missing_library(error: ImportError | MemoryError) -> MemoryUnavailable:
+    """Return what to raise when a library cannot be loaded, such as where a limit of memory has no room for numpy."""
+    reason = error.__cause__ or error
+    return MemoryUnavailable(
+        f"a library that memory needs cannot be loaded: {reason or 'there is not enough memory'}",
+        "check it with: massmem doctor",
+    )
 
 
 class PersistentMemory(Protocol):

@@ -16,6 +16,8 @@ from functools import cache, partial
 from gzip import BadGzipFile, decompress
 from hashlib import sha256
 from importlib.resources import files
+from io import BytesIO
+from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -61,8 +63,8 @@ _SLICES, _SLICE = 100, 500
 Within 1 % of the whole count for a megabyte of source code, prose, or both; fewer slices were off by up to 14 %.
 """
 
-_WORDS = 10_000
-"""Words of the vocabulary's file read at once: that takes half the time of a loop, and stops all threads for 3 ms."""
+_LINES = 5_000
+"""Of the vocabulary's file read at once: that takes half the time of a loop, and stops all threads for 3 ms."""
 
 
 _loading = Lock()
@@ -304,10 +306,8 @@ def _load() -> "Encoding | None":
         data = decompress((files(_PACKAGE) / "data" / _FILE).read_bytes())
         if sha256(data).hexdigest() != _SHA256:
             raise ValueError("it is not the file that tiktoken uses")
-        words = data.split()  # a token and its rank in turn
-        ranks: dict[bytes, int] = {}
-        for start in range(0, len(words), _WORDS):
-            part = words[start : start + _WORDS]
+        lines, ranks = BytesIO(data), dict[bytes, int]()
+        while part := b"".join(islice(lines, _LINES)).split():  # a token and its rank in turn
             ranks.update(zip(map(a2b_base64, part[::2]), map(int, part[1::2]), strict=True))
     except (ImportError, OSError, EOFError, BadGzipFile, NotBase64, ValueError) as e:
         log.warning("tokens are estimated from characters: no vocabulary in %s: %s", _PACKAGE, e)

@@ -48,11 +48,11 @@ async def apply_queued_changes(store: SessionStore, memories: Iterable[Memory], 
 
     why: why it lacks them; "": nobody has tried.
     """
-    changes: dict[str, list[MemoryChange]] = {}
-    applied: list[Memory] = []
+    memories = [*memories]
+    sessions = [*dict.fromkeys(memory.session_id for memory in memories)]
+    read = await asyncio.gather(*(_read_changes(store, session_id) for session_id in sessions))
+    changes, applied = dict(zip(sessions, read, strict=True)), list[Memory]()
     for memory in memories:
-        if memory.session_id not in changes:
-            changes[memory.session_id] = await _read_changes(store, memory.session_id)
         for change in changes[memory.session_id]:
             is_of_memory = change.kind == memory.kind and not set(change.message_ids).isdisjoint(memory.message_ids)
             if is_of_memory and change.old == memory.text and change.id not in memory.changes:

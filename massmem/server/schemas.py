@@ -52,7 +52,7 @@ def is_session_id(text: str) -> bool:
 class Body(BaseModel):
     """A body. The docstring of a field is its description in the OpenAPI document; plain names have none."""
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class SmallBody(Body, extra="forbid"):

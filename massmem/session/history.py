@@ -180,10 +180,8 @@ class History:
     ) -> dict[str, AgentContext]:
         self._meters = self._meters or await self._windows.create_meters()
         sighted = {agent_id for agent_id, provider in providers.items() if provider.abilities.vision is not False}
-        views, recalls = await asyncio.gather(
-            self._load_views(session_id, turn, question, sighted),
-            asyncio.gather(*(self._recall_for(agent, session_id, turn) for agent in self._agents)),
-        )
+        loading = self._load_views(session_id, turn, question, sighted)
+        views, recalls = await asyncio.gather(loading, self._build_recalls(session_id, turn))
         contexts: dict[str, AgentContext] = {}
         for agent, view, recall in zip(self._agents, views, recalls, strict=True):
             messages: Sequence[HistoryMessage] = view.messages
@@ -195,14 +193,18 @@ class History:
             contexts[agent.id] = AgentContext(prompt, compressor)
         return contexts
 
-    async def _recall_for(self, agent: AgentConfig, session_id: str, turn: int) -> Recall | None:
+    async def _build_recalls(self, session_id: str, turn: int) -> Sequence[Recall | None]:
+        """Return how each agent recalls, None without a memory."""
         if not self._memory.enabled:
-            return None
+            return [None] * len(self._agents)
         session = await self._store.get_session(session_id)
         project, origins = ("", ()) if session is None else (session.project, session.origins)
-        scope = Scope(session_id, agent.id, turn, project=project, origins=origins)
-        scope = await extend_scope(self._store, scope, agent.memory, self._owner)
-        replaced = ((session_id, number) for number in self.replaced)
+        scope = Scope(session_id, "", turn, project=project, origins=origins)
+        return await asyncio.gather(*(self._build_recall(agent, scope) for agent in self._agents))
+
+    async def _build_recall(self, agent: AgentConfig, scope: Scope) -> Recall:
+        scope = await extend_scope(self._store, replace(scope, agent_id=agent.id), agent.memory, self._owner)
+        replaced = ((scope.session_id, number) for number in self.replaced)
         hidden = (await self._store.list_hidden(scope)).union(replaced)
         names = {agent.id: agent.display_name for agent in self._agents}
         scope = replace(scope, hidden=hidden, without=self.without, as_of=self.as_of, names=names)

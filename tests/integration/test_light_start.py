@@ -59,6 +59,16 @@ def test_the_next_question_records_what_the_first_one_left_in_the_queue(tmp_path
 
 
 @pytest.mark.usefixtures("home")
+def test_a_list_of_memories_needs_neither_numbers_nor_words(tmp_path: Path) -> None:
+    ask(tmp_path, "", "Which answer is right about zebras?")
+    command = (sys.executable, "-c", PROGRAM, "memory", "list", "--config", str(tmp_path / "team.yaml"))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    loaded = {line.removeprefix("loaded ") for line in done.stderr.splitlines()}
+    assert "zebras" in done.stdout
+    assert loaded.isdisjoint({"numpy.typing", "safetensors", "massmem.memory.retrieval.retriever"})
+
+
+@pytest.mark.usefixtures("home")
 def test_the_vocabulary_comes_with_half_of_the_window(tmp_path: Path) -> None:
     short, long = ("word " * 1_000, "word " * 13_000)  # of 32,000 tokens
     assert "loaded tiktoken\n" not in ask(tmp_path, MEMORY_OFF, short)

@@ -198,6 +198,33 @@ class Retriever:
         silenced = tuple(replace(c.memories[i], score=float(scores[i])) for i in tail)
         return replace(result, silenced=silenced, decision=decision)
 
+    def read_pinned(self, scope: Scope, options: RecallOptions) -> RecallResult:
+        """Return what the scope may see of what is pinned, and standing wishes; the first of each where room is short.
+
+        What the prompt shows word for word is not repeated, unless the user has corrected it. Raises MemoryUnavailable.
+        """
+        ids = self._index.list_ids(visible_to(scope, OneOf("pin", (PINNED, WISH))), _MOST_PINS, newest_first=True)
+        pins: list[tuple[bool, datetime, int, Memory]] = []
+        prompt = PromptTexts(options, scope.session_id)
+        for point_id, payload in self._index.read_payloads(ids).items():
+            memory = to_memory(point_id, payload)
+            has_words = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
+            if may_see(scope, memory, won=payload["won"] is True) and not (has_words or prompt.have(memory)):
+                time = datetime.fromisoformat(payload.get("pin_at", payload["created_at"]))
+                pins.append((memory.note == STANDING_WISH, time, point_id, memory))
+        shown: list[Memory] = []
+        room = min(PINNED_TOKENS, options.max_tokens // 2)
+        for memory in drop_copies(memory for *_, memory in sorted(pins, key=lambda pin: pin[:3])):
+            cost = self._count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
+            if cost <= room:
+                shown.append(memory)
+                room -= cost
+        in_order = sorted(shown, key=lambda memory: (memory.note != STANDING_WISH, memory.created_at, memory.id))
+        quotes = [Quote(memory, block=WISHES if memory.note == STANDING_WISH else PINS) for memory in in_order]
+        text = render(quotes, scope.agent_id, scope.names, plain=options.plain)
+        tokens = self._count(text) if text else 0
+        return RecallResult(text, tokens=tokens, pinned=tuple(shown), pins_left_out=len(pins) - len(shown))
+
     def read_history(self, query: str, scope: Scope) -> list[Chain]:
         """Return the chains that bear on the query, best first."""
         question = analyse(query)
@@ -405,33 +432,3 @@ def _render(memories: Sequence[Memory], scope: Scope, cut: Collection[str], *, p
         quotes.append(Quote(memory, memory.id not in cut and key == previous + 1, blocks[memory.id]))
         previous = -1 if memory.id in cut else key
     return render(quotes, scope.agent_id, scope.names, plain=plain, here=scope.session_id)
-
-
-def read_pinned(index: Index, scope: Scope, options: RecallOptions, count: CountTokens) -> RecallResult:
-    """Return what the scope may see of what is pinned, and standing wishes; without room for all, the first of each.
-
-    What the prompt shows word for word is not repeated, unless the user has corrected it.
-
-    Raises MemoryUnavailable
-    """
-    ids = index.list_ids(visible_to(scope, OneOf("pin", (PINNED, WISH))), _MOST_PINS, newest_first=True)
-    pins: list[tuple[bool, datetime, int, Memory]] = []
-    prompt = PromptTexts(options, scope.session_id)
-    for point_id, payload in index.read_payloads(ids).items():
-        memory = to_memory(point_id, payload)
-        has_words = memory.edited_at is None and options.exclude.issuperset(memory.message_ids)
-        if may_see(scope, memory, won=payload["won"] is True) and not (has_words or prompt.have(memory)):
-            time = datetime.fromisoformat(payload.get("pin_at", payload["created_at"]))
-            pins.append((memory.note == STANDING_WISH, time, point_id, memory))
-    shown: list[Memory] = []
-    room = min(PINNED_TOKENS, options.max_tokens // 2)
-    for memory in drop_copies(memory for *_, memory in sorted(pins, key=lambda pin: pin[:3])):
-        cost = count(render([Quote(memory)], scope.agent_id, scope.names, plain=options.plain))
-        if cost <= room:
-            shown.append(memory)
-            room -= cost
-    in_order = sorted(shown, key=lambda memory: (memory.note != STANDING_WISH, memory.created_at, memory.id))
-    quotes = [Quote(memory, block=WISHES if memory.note == STANDING_WISH else PINS) for memory in in_order]
-    text = render(quotes, scope.agent_id, scope.names, plain=options.plain)
-    tokens = count(text) if text else 0
-    return RecallResult(text, tokens=tokens, pinned=tuple(shown), pins_left_out=len(pins) - len(shown))

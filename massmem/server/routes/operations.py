@@ -15,16 +15,21 @@ from fastapi.responses import JSONResponse
 from massmem.config.show import read_field_docs
 from massmem.core import evaluation, messages, records, report, turn_result, verdict, voting
 from massmem.core.errors import MassmemError
-from massmem.server import schemas
+from massmem.server import openai_replies, schemas
 from massmem.server.dependencies import Authorized, CheckedRoute, Scraper
 from massmem.server.errors import PROBLEMS
 from massmem.server.metrics import CONTENT_TYPE
+from massmem.server.routes import imports, memories, openai, reports, sessions
 from massmem.server.schemas import Health, Problem, Readiness
 from massmem.server.service import Service
+from massmem.session import imports as import_results
 
 router = APIRouter(route_class=CheckedRoute, tags=["operations"])
 
-_DESCRIBED = messages, records, voting, verdict, report, evaluation, turn_result, schemas
+_DESCRIBED = (
+    messages, records, voting, verdict, report, evaluation, turn_result, schemas, openai_replies, imports,
+    memories, openai, reports, sessions, import_results,
+)  # fmt: skip
 """Modules whose classes the interface gives: pydantic would read their sources at every start of massmem."""
 _NO_SCOPE: dict[str, Any] = {"model": Problem, "description": "The token lacks the scope metrics"}
 _ROOM = 1_000_000

@@ -242,6 +242,7 @@ class Database:
 
     async def _run_pending(self, lane: _Lane) -> None:
         """Run the work that waits, as much as goes together. Another task may have taken it along already."""
+        await asyncio.sleep(0)  # what is asked for at the same time, a call deeper, comes along
         async with lane.slots:
             batch = [lane.pending.popleft() for _ in range(min(len(lane.pending), lane.most))]
             while batch:
