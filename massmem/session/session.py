@@ -168,6 +168,26 @@ class Session:
         record = await find_own_session(team.store, session_id, owner)
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
+    @classmethod
+    async def open_changed(
+        cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any
+    ) -> "Session":
+        """Return a session with an open team, or with that team in another configuration until the session is closed.
+
+        record, settings: as for a Session. Raises as `Session`, and as `Team.start`.
+        """
+        if config == team.config:
+            return cls(team, record, **settings)
+        changed = team.with_config(config)
+        try:
+            session = cls(changed, record, **settings)
+            await changed.start()
+        except BaseException:
+            await changed.close()
+            raise
+        session._owns_team = True
+        return session
+
     @property
     def id(self) -> str:
         """The session's id; empty until a new session has stored its first question, unless it has one before."""
