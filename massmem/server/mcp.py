@@ -28,7 +28,7 @@ from massmem.export import Markdown, describe_status
 from massmem.memory.persistent import Memory, Selection
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
-from massmem.server.mcp_access import MAX_LENGTH, Access, CouncilQuestion, Project, SessionId
+from massmem.server.mcp_access import Access, CouncilQuestion, Project, SessionId, Text
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
 from massmem.session.owners import public_session_id, to_stored_id
@@ -58,7 +58,6 @@ _NOTES = {
 GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
 CouncilReply = Annotated[CallToolResult, TurnSummary]
 
@@ -108,8 +107,7 @@ class Noted(BaseModel):
 
 class Forgotten(BaseModel):
     memories: int
-    note: str = ""
-    """Why it is only queued; empty: it is done."""
+    note: str
 
 
 def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
@@ -153,7 +151,8 @@ def _add_council(server: MCPServer[Any], get_access: GetAccess) -> None:
             access = get_access(ctx.request_context.request)
             result = TurnResult()
             async with aclosing(access.ask(CouncilQuestion(**fields), _list_folders(roots))) as events:
-                result.feed(await anext(events))
+                while not result.turn:
+                    result.feed(await anext(events))
             return _reply(result)
 
     server.add_tool(_take_fields(ask, CouncilQuestion), "ask_council")

@@ -39,41 +39,27 @@ Project = Annotated[
         description="Only what is in this project and what is global is recalled; empty: only what is global.",
     ),
 ]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 _Path = Annotated[str, Field(min_length=1, max_length=4_096)]
+_Limit = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+_Mode = Literal["council", "solo", "report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CouncilQuestion:
     """The fields are the parameters of `ask_council` and `start_council`."""
 
-    question: Annotated[
-        str | None,
-        Field(min_length=1, max_length=MAX_LENGTH, description="Left out: finish the last turn of session_id."),
-    ] = None
+    question: Annotated[Text | None, Field(description="Left out: finish the last turn of session_id.")] = None
     session_id: SessionId | None = None
     project: Project = None
-    team: Annotated[
-        str | None, Field(max_length=100, description="A team of server.teams; left out: that of the conversation.")
-    ] = None
-    mode: Annotated[
-        Literal["council", "solo", "report"],
-        Field(description="solo: one agent alone; report: who says what, what is disputed, what only one says."),
-    ] = "council"
-    files: Annotated[
-        tuple[_Path, ...],
-        Field(max_length=20, description="Paths of files whose texts, or pictures, belong to the question."),
-    ] = ()
-    folder: Annotated[_Path | None, Field(description="A folder whose files the agents may read.")] = None
-    evidence: Annotated[
-        str, Field(max_length=MAX_LENGTH, description="Material such as a diff, a log or an excerpt, word for word.")
-    ] = ""
-    answer_schema: Annotated[
-        dict[str, Any] | None, Field(description="A JSON Schema: the answer is a value that fits it, in `data`.")
-    ] = None
-    max_cost: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="Dollars of the turn.")] = None
-    max_seconds: Annotated[
-        float | None, Field(gt=0, allow_inf_nan=False, description="After these the turn ends with what it has.")
-    ] = None
+    team: Annotated[str | None, Field(max_length=100, description="One of server.teams.")] = None
+    mode: Annotated[_Mode, Field(description="solo: one agent alone; report: who says what.")] = "council"
+    files: Annotated[tuple[_Path, ...], Field(max_length=20, description="They belong to the question.")] = ()
+    folder: Annotated[_Path | None, Field(description="The agents may read the files in it.")] = None
+    evidence: Annotated[str, Field(max_length=MAX_LENGTH, description="A diff, a log, an excerpt: word for word.")] = ""
+    answer_schema: Annotated[dict[str, Any] | None, Field(description="A JSON Schema of the answer.")] = None
+    max_cost: Annotated[_Limit, Field(description="Dollars of the turn.")] = None
+    max_seconds: Annotated[_Limit, Field(description="After these the turn ends with what it has.")] = None
 
     async def read(
         self, folders: Sequence[FolderConfig], most: int, caller: str | None = None
@@ -95,8 +81,7 @@ class CouncilQuestion:
             visible = redact_file(document.text, is_program=is_program(file.name))
             text = add_document(text, file.name, replace(document, text=visible))
         if sum(len(file.data) for file in files) > most or len(text) > MAX_LENGTH:
-            limits = f"{most:,} bytes of files, and {MAX_LENGTH:,} characters in all"
-            raise InputError(f"the question is too long: the most is {limits}", "ask about a part of it")
+            raise InputError(f"the question has more than {MAX_LENGTH:,} characters, or {most:,} bytes of files")
         return text, tuple(attachment for document in documents for attachment in document.attachments)
 
     def choose_team(self, folders: Sequence[FolderConfig]) -> Callable[[TeamConfig], TeamConfig]:
@@ -107,15 +92,13 @@ class CouncilQuestion:
         added = () if self.folder is None else (_find_folder(self.folder, folders),)
 
         def change(config: TeamConfig) -> TeamConfig:
-            own = config.coordination
-            limits = {"max_cost": self.max_cost, "timeout": self.max_seconds}
-            values: dict[str, Any] = {
-                key: min(filter(None, (most, getattr(own, key)))) for key, most in limits.items() if most is not None
-            }
+            own, files = config.coordination, config.files
+            values: dict[str, Any] = {"timeout": min(own.timeout, self.max_seconds or own.timeout)}
+            values["max_cost"] = min(filter(None, (own.max_cost, self.max_cost)), default=None)
             if self.mode == "report" and own.presentation != "as_is":
                 values["presentation"] = "report"
             changes: dict[str, Any] = {"coordination": own.model_copy(update=values)}
-            changes["files"] = config.files.model_copy(update={"folders": (*config.files.folders, *added)})
+            changes["files"] = files.model_copy(update={"folders": (*files.folders, *added)})
             config = config.model_copy(update=changes)
             return config.select_agent() if self.mode == "solo" else config
 
@@ -125,17 +108,14 @@ class CouncilQuestion:
 def _load(name: str, folders: Sequence[FolderConfig], most: int) -> File:
     """Return a file of one of the folders, with their rules for what may be read. Raise InputError."""
     why = _NO_ROOT
-    for config in folders:
-        folder = Folder(config)
-        with suppress(FolderError):
-            folder.strip(name)
-            try:
-                descriptor, place = folder.open_file(name)
-                return File(read_document, place, read_start(descriptor, most + 1))
-            except FolderError as e:
-                why = str(e).partition(";")[0]
-            except OSError as e:
-                why = e.strerror or why
+    for folder in map(Folder, folders):
+        try:
+            descriptor, place = folder.open_file(name)
+            return File(read_document, place, read_start(descriptor, most + 1))
+        except FolderError as e:
+            why = str(e).partition(";")[0]
+        except OSError as e:
+            why = e.strerror or why
     raise InputError(f"{name} cannot be read: {why}", _NAME_ROOT)
 
 

@@ -291,21 +291,22 @@ class Turns:
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
 
-    async def continue_turn(self, session_id: str, owner: Owner) -> None:
-        """Resume, in the background, the session's last turn, which its user stopped, or which has failed.
+    async def continue_turn(self, session_id: str, owner: Owner) -> RunningTurn:
+        """Resume, in the background, the session's last turn, which its user stopped, or which has failed; return it.
 
         Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
         """
         last = await self._store.get_last_turn(session_id)
         running = self._running.get(session_id)
         if running is not None and not running.is_over:
-            return
+            return running
         if last is None or not last.is_unfinished or last.status == "waiting":
             raise InputError("no turn of this session is unfinished", "ask a question")
         turn = RunningTurn(session_id, owner)
         self._start(turn, running)
         async with aclosing(turn.follow()) as events:
             await anext(events, None)
+        return turn
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind."""

@@ -19,7 +19,6 @@ from massmem.server.errors import Rejected, RetryLater
 from massmem.server.limits import JsonRequest
 from massmem.server.mcp_access import CouncilQuestion
 from massmem.server.responses import hide_internals
-from massmem.server.turns import NumberedEvent
 
 _CALLER = "massmem_caller"
 
@@ -44,7 +43,7 @@ class UserAccess:
         record = None if question.session_id is None else await self._caller.sessions.get(question.session_id)
         with _explain_refusal():
             if question.question is None and record is not None:
-                events = self._resume(record.session_id)
+                events = (await turns.continue_turn(record.session_id, self.owner)).follow()
             else:
                 text, attachments = await question.read(folders, self.team.config.files.max_size, self._caller.name)
                 asked = await self._caller.make_question(
@@ -57,16 +56,6 @@ class UserAccess:
                     public = hide_internals(event)
                     if public is not None:
                         yield public
-
-    async def _resume(self, session_id: str) -> AsyncGenerator[NumberedEvent, None]:
-        """Go on with the last turn of a session, and yield all of its events."""
-        turns, store = self._caller.service.turns, self.team.store
-        await turns.continue_turn(session_id, self.owner)
-        last = await store.get_last_turn(session_id)
-        messages = [] if last is None else await store.read_turn_messages(session_id, last.turn)
-        async with aclosing(turns.follow(session_id, messages[0].seq - 1)) as events:
-            async for numbered in events:
-                yield numbered
 
     async def stop(self, session_id: str) -> None:
         with _explain_refusal():
