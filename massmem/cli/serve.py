@@ -194,10 +194,7 @@ mcp_app = typer.Typer(help="Let other agents ask the team: an MCP server on stdi
 @mcp_app.command()
 async def mcp_command(
     config: Config = None,
-    root: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Let clients name files in this folder. May be repeated."),
-    ] = None,
+    root: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Clients may name files in it.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Write a line for each request to stderr.")] = False,
 ) -> None:
     """Serve the team over MCP on stdin and stdout, as the command line's user, until the client goes.

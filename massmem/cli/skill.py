@@ -75,8 +75,8 @@ def _add_server(path: Path, program: str) -> None:
         if is_table:
             tomllib.loads(new := f"{text.rstrip()}\n\n{added}\n".lstrip())
     except (ValueError, AttributeError, TypeError) as e:
-        form = "TOML with tables" if is_table else "JSON without comments"
-        raise InputError(f"{path} is not {form}, and stays as it is", f"add: {added}") from e
+        form = path.suffix[1:5].upper()
+        raise InputError(f"{path} is no plain {form}, and stays as it is", f"add: {added}") from e
     _write(path, new, added)
 
 

@@ -4,7 +4,7 @@ Tools, and sessions and reports as resources. Nothing here needs FastAPI; `massm
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from importlib.metadata import version
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
-from massmem.core.records import PublicSession, SessionRecord
+from massmem.core.records import PublicSession
 from massmem.core.text import shorten
 from massmem.core.transcript import LoggedTurn
 from massmem.core.turn_result import TurnResult, TurnSummary
@@ -31,9 +31,8 @@ from massmem.render.turn_view import TurnView
 from massmem.server.mcp_access import Access, CouncilQuestion, Project, SessionId, Text
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
-from massmem.session.owners import public_session_id, to_stored_id
+from massmem.session.owners import public_session_id
 from massmem.session.sessions import Sessions
-from massmem.store.lookup import complete_result
 
 _INSTRUCTIONS = (
     "Several models answer a question together: they answer on their own, read each other's answers, vote, and the "
@@ -41,15 +40,18 @@ _INSTRUCTIONS = (
     "much as all its models: use it for questions that are worth several opinions."
 )
 
-_MAX_RESOURCES = 200
+_MAX_RESOURCES, _JSON = 200, "application/json"
 _MAX_QUESTION = 1_000
 """Characters of a question, with its evidence, that a reply gives back."""
 _STEPS = 5
 """Newest steps of a turn under way that are shown."""
-_POLL_SECONDS = 0.25
-_STOP_SECONDS = 5.0
-"""How long a turn that is told to stop may take."""
+_POLL_SECONDS, _STOP_SECONDS = 0.25, 5.0
 _READS = ToolAnnotations(read_only_hint=True)
+_ASK = (
+    "Ask a council of several models, and wait for its answer. Without session_id a new conversation begins. "
+    "When the call ends before, check_council has the answer later."
+)
+_START = "Ask as ask_council does, and return at once: check_council has the answer when it is there."
 _NOTES = {
     "running": "The council is at work; check_council shows how far it is, and its answer.",
     "interrupted": "The turn was stopped; start_council with this session_id, and no question, goes on with it.",
@@ -59,6 +61,10 @@ GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
+MemoryIds = Annotated[list[Annotated[str, Field(max_length=100)]], Field(min_length=1, max_length=100)]
+WaitSeconds = Annotated[float, Field(ge=0, le=50, description="For the answer.")]
+Events = AsyncGenerator[Event, None]
+Answer = Callable[[Access, Events, Context[Any, Any]], Awaitable[CallToolResult]]
 CouncilReply = Annotated[CallToolResult, TurnSummary]
 
 
@@ -102,12 +108,6 @@ class Noted(BaseModel):
     session_id: str
     id: str
     note: str
-    """Why it is only queued; empty: it is recalled from now on."""
-
-
-class Forgotten(BaseModel):
-    memories: int
-    note: str
 
 
 def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
@@ -131,38 +131,26 @@ def _show_memory(memory: Memory) -> FoundMemory:
 
 
 def _add_council(server: MCPServer[Any], get_access: GetAccess) -> None:
-    async def ask(
-        ctx: Context[Any, Any], roots: Annotated[ListRootsResult, Resolve(_ask_for_roots)], **fields: Any
-    ) -> CouncilReply:
-        """Ask a council of several models and wait for its answer. Without session_id a new conversation begins.
+    def make_tool(
+        answer: Callable[[Access, Events, Context[Any, Any]], Awaitable[CallToolResult]],
+    ) -> Callable[..., Any]:
+        async def tool(
+            ctx: Context[Any, Any], roots: Annotated[ListRootsResult, Resolve(_ask_for_roots)], **fields: Any
+        ) -> CouncilReply:
+            folders = [unquote(urlsplit(str(root.uri)).path) for root in roots.roots]
+            with _explain_errors():
+                access = get_access(ctx.request_context.request)
+                async with aclosing(access.ask(CouncilQuestion(**fields), folders)) as events:
+                    return await answer(access, events, ctx)
 
-        When the call ends before the answer is there, check_council has it later.
-        """
-        with _explain_errors():
-            access = get_access(ctx.request_context.request)
-            async with aclosing(access.ask(CouncilQuestion(**fields), _list_folders(roots))) as events:
-                return await _follow(access, events, ctx)
+        return _take_fields(tool, CouncilQuestion)
 
-    async def start(
-        ctx: Context[Any, Any], roots: Annotated[ListRootsResult, Resolve(_ask_for_roots)], **fields: Any
-    ) -> CouncilReply:
-        """Ask as ask_council does, and return at once; check_council has the answer when it is there."""
-        with _explain_errors():
-            access = get_access(ctx.request_context.request)
-            result = TurnResult()
-            async with aclosing(access.ask(CouncilQuestion(**fields), _list_folders(roots))) as events:
-                while not result.turn:
-                    result.feed(await anext(events))
-            return _reply(result)
-
-    server.add_tool(_take_fields(ask, CouncilQuestion), "ask_council")
-    server.add_tool(_take_fields(start, CouncilQuestion), "start_council")
+    server.add_tool(make_tool(_follow), "ask_council", description=_ASK)
+    server.add_tool(make_tool(_begin), "start_council", description=_START)
 
     @server.tool(annotations=_READS)
     async def check_council(
-        ctx: Context[Any, Any],
-        session_id: SessionId | None = None,
-        wait_seconds: Annotated[float, Field(ge=0, le=50, description="For the answer.")] = 0,
+        ctx: Context[Any, Any], session_id: SessionId | None = None, wait_seconds: WaitSeconds = 0
     ) -> CouncilReply:
         """Show how the last question of a conversation stands, by default the newest one; no model is asked."""
         with _explain_errors():
@@ -192,10 +180,6 @@ def _ask_for_roots(ctx: Context[Any, Any], files: Sequence[str], folder: str | N
     capabilities, is_local = ctx.client_capabilities, ctx.request_context.request is None
     has_roots = is_local and capabilities is not None and capabilities.roots is not None
     return ListRoots() if has_roots and (files or folder) else ListRootsResult(roots=[])
-
-
-def _list_folders(roots: ListRootsResult) -> list[str]:
-    return [unquote(urlsplit(str(root.uri)).path) for root in roots.roots]
 
 
 def _add_memory(server: MCPServer[Any], get_access: GetAccess) -> None:
@@ -232,15 +216,12 @@ def _add_memory(server: MCPServer[Any], get_access: GetAccess) -> None:
             return Noted(session_id=public_session_id(stored_id), id=memory.id, note=memory.note)
 
     @server.tool(annotations=ToolAnnotations(destructive_hint=True))
-    async def forget(
-        ids: Annotated[list[Annotated[str, Field(max_length=100)]], Field(min_length=1, max_length=100)],
-        ctx: Context[Any, Any],
-    ) -> Forgotten:
+    async def forget(ids: MemoryIds, ctx: Context[Any, Any]) -> dict[str, int | str]:
         """Delete memories for good, by the ids that recall gives."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
             count, note = await Memories.of(access.team, access.owner).forget(Selection(ids=tuple(ids)))
-            return Forgotten(memories=count, note=note)
+            return {"memories": count, "note": note}
 
 
 def _add_sessions(server: MCPServer[Any], get_access: GetAccess) -> None:
@@ -258,7 +239,7 @@ def _add_sessions(server: MCPServer[Any], get_access: GetAccess) -> None:
         with _explain_errors():
             return await _read_session(get_access(ctx.request_context.request), session_id, limit)
 
-    @server.resource("massmem://sessions/{session_id}", mime_type="application/json")
+    @server.resource("massmem://sessions/{session_id}", mime_type=_JSON)
     async def session_resource(session_id: str, ctx: Context[Any, Any]) -> str:
         """A conversation: its questions and final answers."""
         with _explain_absence():
@@ -268,8 +249,8 @@ def _add_sessions(server: MCPServer[Any], get_access: GetAccess) -> None:
     async def report_resource(session_id: str, ctx: Context[Any, Any]) -> str:
         """What the last question of a conversation came to: answer, sources, who said what, votes."""
         with _explain_absence():
-            _, view, _ = await _look(get_access(ctx.request_context.request), session_id)
-            return _write(view.result.model_copy(update={"report": view.result.make_report()}))
+            result, _ = await _look(get_access(ctx.request_context.request), session_id)
+            return _write(result.model_copy(update={"report": result.make_report()}))
 
 
 def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
@@ -279,15 +260,8 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
         if ctx.method != "resources/list":
             return await call_next(ctx)
         listed = await _list_sessions(get_access(ctx.request), _MAX_RESOURCES)
-        resources = [
-            Resource(
-                name=entry.session_id,
-                title=entry.title or None,
-                uri=f"massmem://sessions/{entry.session_id}",
-                mime_type="application/json",
-            )
-            for entry in listed.sessions
-        ]
+        named = [(entry.session_id, entry.title or None) for entry in listed.sessions]
+        resources = [Resource(name=n, title=t, uri=f"massmem://sessions/{n}", mime_type=_JSON) for n, t in named]
         return ListResourcesResult(resources=resources)
 
     return list_resources
@@ -303,18 +277,21 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     session = await Sessions.of(access.team, access.owner).get(session_id)
     newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
-        SessionMessage(
-            role=message.speaker,
-            text=message.public_text,
-            agent=message.agent_name or message.agent_id or "",
-            created_at=message.created_at,
-        )
-        for message in reversed(newest_first)
+        SessionMessage(role=m.speaker, text=m.public_text, agent=m.agent_name, created_at=m.created_at)
+        for m in reversed(newest_first)
     ]
     return SessionMessages(session_id=session_id, messages=messages)
 
 
-async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> CallToolResult:
+async def _begin(_access: Access, events: Events, _ctx: Context[Any, Any]) -> CallToolResult:
+    """Return the turn once it has begun."""
+    result = TurnResult()
+    while not result.turn:
+        result.feed(await anext(events))
+    return _reply(result)
+
+
+async def _follow(access: Access, events: Events, ctx: Context[Any, Any]) -> CallToolResult:
     """Return what the turn has come to; report its progress, a line for each step. Raise ToolError: nothing."""
     view, steps = TurnView(), 0
     async for event in events:
@@ -327,18 +304,12 @@ async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Cont
         raise ToolError("no agent could answer")
     if result.status in ("running", "interrupted"):
         raise ToolError("the turn was stopped")
-    stored_id = to_stored_id(access.owner, result.session_id)
-    return _reply(await complete_result(access.team.store, stored_id, result, access.show))
+    return await _check(access, result.session_id, 0)
 
 
 def _describe(event: Event, view: TurnView) -> str | None:
-    match event:
-        case TurnStarted() | TurnResumed():
-            return f"asked in {event.session_id}"
-        case TurnCompleted():
-            return None
-        case _:
-            return describe_event(event, view)
+    is_silent = isinstance(event, TurnStarted | TurnResumed | TurnCompleted)
+    return None if is_silent else describe_event(event, view)
 
 
 async def _check(access: Access, session_id: str | None, seconds: float) -> CallToolResult:
@@ -346,15 +317,15 @@ async def _check(access: Access, session_id: str | None, seconds: float) -> Call
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
     while True:
-        session, view, steps = await _look(access, session_id)
-        if view.result.status != "running" or clock() >= until:
-            return _reply(view.result, steps[-_STEPS:])
-        session_id = public_session_id(session.session_id)
+        result, steps = await _look(access, session_id)
+        if result.status != "running" or clock() >= until:
+            return _reply(result, steps[-_STEPS:])
+        session_id = result.session_id
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _look(access: Access, session_id: str | None) -> tuple[SessionRecord, TurnView, list[str]]:
-    """Return a session, its last turn, and the steps of that. session_id: None: the session that was asked last."""
+async def _look(access: Access, session_id: str | None) -> tuple[TurnResult, list[str]]:
+    """Return the last turn of a session, and the steps of that. session_id: None: the session that was asked last."""
     sessions, store = Sessions.of(access.team, access.owner), access.team.store
     if session_id is None:
         candidates = [listed.session for listed in (await sessions.list_conversations(_MAX_RESOURCES)).sessions]
@@ -370,7 +341,7 @@ async def _look(access: Access, session_id: str | None) -> tuple[SessionRecord, 
             steps += filter(None, [_describe(event, view)])
         if view.result.status == "running" and session.status == "interrupted":
             view.result.status = "interrupted"  # a kill cut it off
-        return session, view, steps
+        return view.result, steps
     raise InputError("no question has been asked", "ask_council asks one")
 
 

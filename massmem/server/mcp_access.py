@@ -40,6 +40,7 @@ Project = Annotated[
     ),
 ]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
+Folders = Sequence[FolderConfig]
 _Path = Annotated[str, Field(min_length=1, max_length=4_096)]
 _Limit = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 _Mode = Literal["council", "solo", "report"]
@@ -61,14 +62,10 @@ class CouncilQuestion:
     max_cost: Annotated[_Limit, Field(description="Dollars of the turn.")] = None
     max_seconds: Annotated[_Limit, Field(description="After these the turn ends with what it has.")] = None
 
-    async def read(
-        self, folders: Sequence[FolderConfig], most: int, caller: str | None = None
-    ) -> tuple[str, tuple[Attachment, ...]]:
+    async def read(self, folders: Folders, most: int, caller: str | None = None) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of the question with its evidence and files, and what is to be seen.
 
-        folders: where files may be. most: bytes of the files together. caller: as for `read_files`.
-
-        Raises InputError: a file is in none of the folders, or cannot be read; it is all too long. BusyError.
+        folders: where files may be. most: bytes of files. caller: as for `read_files`. Raises InputError, BusyError.
         """
         text = clean_text(self.question or "")
         if not text.strip():
@@ -84,11 +81,8 @@ class CouncilQuestion:
             raise InputError(f"the question has more than {MAX_LENGTH:,} characters, or {most:,} bytes of files")
         return text, tuple(attachment for document in documents for attachment in document.attachments)
 
-    def choose_team(self, folders: Sequence[FolderConfig]) -> Callable[[TeamConfig], TeamConfig]:
-        """Return what makes the team's configuration that of this turn.
-
-        folders: where `folder` may be. Raises InputError: it is not there.
-        """
+    def choose_team(self, folders: Folders) -> Callable[[TeamConfig], TeamConfig]:
+        """Return what makes the team's configuration that of this turn. Raise InputError: `folder` is in no folder."""
         added = () if self.folder is None else (_find_folder(self.folder, folders),)
 
         def change(config: TeamConfig) -> TeamConfig:
@@ -105,28 +99,23 @@ class CouncilQuestion:
         return change
 
 
-def _load(name: str, folders: Sequence[FolderConfig], most: int) -> File:
+def _load(name: str, folders: Folders, most: int) -> File:
     """Return a file of one of the folders, with their rules for what may be read. Raise InputError."""
     why = _NO_ROOT
     for folder in map(Folder, folders):
         try:
             descriptor, place = folder.open_file(name)
             return File(read_document, place, read_start(descriptor, most + 1))
-        except FolderError as e:
-            why = str(e).partition(";")[0]
-        except OSError as e:
-            why = e.strerror or why
+        except (FolderError, OSError) as e:
+            why = (isinstance(e, OSError) and e.strerror) or str(e).partition(";")[0]
     raise InputError(f"{name} cannot be read: {why}", _NAME_ROOT)
 
 
-def _find_folder(name: str, folders: Sequence[FolderConfig]) -> FolderConfig:
+def _find_folder(name: str, folders: Folders) -> FolderConfig:
     """Return a folder in one of the folders. Raise InputError."""
-    for config in folders:
-        root = Folder(config).root
+    for root in (Folder(config).root for config in folders):
         with suppress(OSError, ValueError, RuntimeError):  # no such name, or links go round
             place = (root / name).resolve(strict=True)
-            if place == root:
-                return config
             if not any(part.startswith(".") for part in place.relative_to(root).parts):
                 return FolderConfig(path=str(place))
     raise InputError(f"agents may not read the folder {name}: {_NO_ROOT}, or it is hidden", _NAME_ROOT)
@@ -140,16 +129,13 @@ class Access(Protocol):
 
     def show(self, event: Event) -> Event | None:
         """Return the event as the user may see it; None: not at all."""
-        ...
+        return hide_private_fields(event)
 
     async def check_room(self) -> None:
         """Raise InputError: the user has no room for more."""
-        ...
 
     def ask(self, question: CouncilQuestion, roots: Sequence[str]) -> AsyncGenerator[Event, None]:
-        """Ask, and yield the events of the turn, with the id of the session as its user knows it.
-
-        When nobody takes them to the end, the turn goes on.
+        """Ask, and yield the events of the turn, as the user may see them; it goes on when nobody takes them.
 
         roots: folders that a client on this machine offers. Raises as `Session.ask` and `CouncilQuestion`.
         """
@@ -160,22 +146,16 @@ class Access(Protocol):
         ...
 
 
-class LocalAccess:
+class LocalAccess(Access):
     """Asks in this process, apart from the requests that ask."""
 
     owner = COMMAND_LINE_USER
 
     def __init__(self, teams: Teams, project: str = "", roots: Sequence[Path] = ()) -> None:
-        """roots: folders in which a client may name files, besides its own and those of the configuration."""
+        """roots: folders in which a client may name files, besides its own."""
         self.team, self.project = teams.named[DEFAULT_TEAM], project
         self._teams, self._roots = teams, tuple(map(str, roots))
         self._running: dict[asyncio.Task[None], Session] = {}
-
-    def show(self, event: Event) -> Event | None:
-        return hide_private_fields(event)
-
-    async def check_room(self) -> None:
-        """This machine's user has the whole disk."""
 
     async def ask(self, question: CouncilQuestion, roots: Sequence[str]) -> AsyncGenerator[Event, None]:
         queue = asyncio.Queue[Event | MassmemError | None]()
@@ -200,9 +180,7 @@ class LocalAccess:
                 raise item
             yield item
 
-    async def _open(
-        self, question: CouncilQuestion, roots: Sequence[str]
-    ) -> tuple[Session, AsyncGenerator[Event, None]]:
+    async def _open(self, question: CouncilQuestion, roots: Sequence[str]) -> tuple[Session, AsyncGenerator[Event]]:
         named, project = question.session_id, question.project
         record = None if named is None else await Sessions.of(self.team, self.owner).get(named)
         if project is not None:
@@ -213,10 +191,8 @@ class LocalAccess:
         folders = [*files.folders, *(FolderConfig(path=path) for path in (*roots, *self._roots))]
         is_resumed = question.question is None and record is not None
         text, attachments = ("", ()) if is_resumed else await question.read(folders, files.max_size)
-        change = await asyncio.to_thread(question.choose_team, folders)
-        team = await self._teams.choose(question.team, record)
-        config = change(team.config)
-        session = await Session.open_changed(team, config, record, owner=self.owner, project=project)
+        change, team = question.choose_team(folders), await self._teams.choose(question.team, record)
+        session = await Session.open_changed(team, change(team.config), record, owner=self.owner, project=project)
         if is_resumed:
             return session, session.finish_turn()
         return session, session.ask(text, "", question.answer_schema, attachments)

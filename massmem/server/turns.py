@@ -430,19 +430,12 @@ class Turns:
         question, session_id, owner = turn.question, turn.session_id, turn.owner
         record = await find_own_session(self._store, session_id, owner)
         if question is None:
-            team = await self._teams.choose(None, record)
-            return Session(team, record, session_id=session_id, owner=owner)
+            return Session(await self._teams.choose(None, record), record, session_id=session_id, owner=owner)
         await self.check_room(owner, is_new=record is None)
         team = await self._teams.choose(question.team, record)
-        return await Session.open_changed(
-            team,
-            team.config if question.change is None else question.change(team.config),
-            record,
-            session_id=session_id,
-            owner=owner,
-            instructions=question.instructions,
-            project=question.project,
-        )
+        config = team.config if question.change is None else question.change(team.config)
+        own = {"instructions": question.instructions, "project": question.project}
+        return await Session.open_changed(team, config, record, session_id=session_id, owner=owner, **own)
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

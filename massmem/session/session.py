@@ -169,13 +169,8 @@ class Session:
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
     @classmethod
-    async def open_changed(
-        cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any
-    ) -> "Session":
-        """Return a session with an open team, or with that team in another configuration until the session is closed.
-
-        record, settings: as for a Session. Raises as `Session`, and as `Team.start`.
-        """
+    async def open_changed(cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any) -> Self:
+        """Return a session with an open team that is configured so until the session is closed. Raise as Team.start."""
         if config == team.config:
             return cls(team, record, **settings)
         changed = team.with_config(config)

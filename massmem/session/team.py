@@ -269,17 +269,14 @@ class Teams:
         self._opening = asyncio.Lock()
 
     async def choose(self, name: str | None, session: SessionRecord | None) -> Team:
-        """Return the team with this name, which the session has from now on.
+        """Return the team with this name, else the session's own, else the default one; the session has it from now on.
 
-        name: None: the team that the session has had so far; session: None: a new one. Raises InputError: there is no
-        such team; and as `Team.start`.
+        Raises InputError: there is no such team; and as `Team.start`.
         """
         if name is not None and name not in self.named:
             raise InputError("there is no such team", "name one of server.teams")
-        if name is None and session is not None:
-            team = await self.find(session)
-        else:
-            team = self.named[name or DEFAULT_TEAM]
+        default = self.named[name or DEFAULT_TEAM]
+        team = await self.find(session) if name is None and session is not None else default
         if session is not None and session.config_path != team.config.path:
             await self.store.set_config_path(session.session_id, team.config.path)
         return team

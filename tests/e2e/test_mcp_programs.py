@@ -49,7 +49,8 @@ class ModelServer:
         is_done = "It is blue." in json.dumps(request)
         events = self._reply(request, None if is_done else min(names, key=lambda name: "Wait" in name, default=None))
         text = "".join(
-            (f"event: {event['type']}\n" if "type" in event else "") + f"data: {json.dumps(event)}\n\n" for event in events
+            (f"event: {event['type']}\n" if "type" in event else "") + f"data: {json.dumps(event)}\n\n"
+            for event in events
         )
         return 200, "text/event-stream", text.encode() + b"data: [DONE]\n\n"
 
@@ -81,7 +82,10 @@ def _answer_as_anthropic(tool: str | None) -> Iterator[dict[str, Any]]:
     delta: dict[str, Any] = {"type": "text_delta", "text": RELAYED}
     if tool is not None:
         block = {"type": "tool_use", "id": f"toolu_{uuid4().hex}", "name": tool, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": "{}" if tool == "WaitForMcpServers" else json.dumps(ARGUMENTS)}
+        delta = {
+            "type": "input_json_delta",
+            "partial_json": "{}" if tool == "WaitForMcpServers" else json.dumps(ARGUMENTS),
+        }
     yield {"type": "content_block_start", "index": 0, "content_block": block}
     yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "content_block_stop", "index": 0}
@@ -92,7 +96,13 @@ def _answer_as_anthropic(tool: str | None) -> Iterator[dict[str, Any]]:
 
 def _answer_as_responses(tool: str | None) -> Iterator[dict[str, Any]]:
     content = [{"type": "output_text", "text": RELAYED, "annotations": []}]
-    item: dict[str, Any] = {"type": "message", "id": "i1", "role": "assistant", "status": "completed", "content": content}
+    item: dict[str, Any] = {
+        "type": "message",
+        "id": "i1",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+    }
     if tool is not None:
         space, _, name = tool.rpartition("/")
         item = {"type": "function_call", "id": "i1", "call_id": "c1", "name": name, "arguments": json.dumps(ARGUMENTS)}
@@ -181,6 +191,11 @@ def test_codex_asks_the_council(home: Path, tmp_path: Path, model: ModelServer) 
     server = settings.read_text().replace("[mcp_servers.massmem]", "[mcp_servers.massmem]\nrequired = true")  # it waits
     settings.write_text(f'model = "stub"\nmodel_provider = "own"\n\n{server}\n{provider}')
     shown = run(
-        program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", QUESTION, folder=tmp_path
+        program,
+        "exec",
+        "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox",
+        QUESTION,
+        folder=tmp_path,
     )
     check_that_the_council_was_asked(model, shown)

@@ -79,9 +79,7 @@ async def open_with_roots(folder: Path, team: dict[str, Any], roots: list[Path],
         return ListRootsResult(roots=[Root(uri=root.as_uri()) for root in roots])
 
     with (folder / "stderr").open("w") as errors:
-        async with Client(
-            stdio_client(parameters, errlog=errors), mode=mode, list_roots_callback=list_roots
-        ) as client:
+        async with Client(stdio_client(parameters, errlog=errors), mode=mode, list_roots_callback=list_roots) as client:
             yield client
 
 

@@ -83,7 +83,7 @@ def test_settings_that_cannot_be_merged_stay_as_they_are(text: str, home: Path) 
     settings.write_bytes(text.encode("latin-1"))
     ran = call_massmem("skill", "install", "--opencode")
     assert ran.returncode == 2
-    assert b"JSON without comments, and stays as it is" in ran.stderr
+    assert b"opencode.jsonc is no plain JSON, and stays as it is" in ran.stderr
     assert b'add: {"mcp": {"massmem": {"type": "local"' in ran.stderr
     assert settings.read_bytes() == text.encode("latin-1")
 

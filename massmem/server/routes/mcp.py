@@ -39,17 +39,16 @@ class UserAccess:
             await self._caller.service.turns.check_room(self.owner)
 
     async def ask(self, question: CouncilQuestion, roots: Sequence[str]) -> AsyncGenerator[Event, None]:
-        folders, turns = self.team.config.files.folders, self._caller.service.turns  # roots are of another machine
+        files, turns = self.team.config.files, self._caller.service.turns  # roots are of another machine
         record = None if question.session_id is None else await self._caller.sessions.get(question.session_id)
         with _explain_refusal():
             if question.question is None and record is not None:
                 events = (await turns.continue_turn(record.session_id, self.owner)).follow()
             else:
-                text, attachments = await question.read(folders, self.team.config.files.max_size, self._caller.name)
-                asked = await self._caller.make_question(
-                    text, question.session_id, question.team, None, question.project
-                )
-                schema, change = question.answer_schema, question.choose_team(folders)
+                text, attachments = await question.read(files.folders, files.max_size, self._caller.name)
+                session_id, team, project = question.session_id, question.team, question.project
+                asked = await self._caller.make_question(text, session_id, team, None, project)
+                schema, change = question.answer_schema, question.choose_team(files.folders)
                 events = turns.ask(replace(asked, attachments=attachments, answer_schema=schema, change=change))
             async with aclosing(events):
                 async for _, event in events:
