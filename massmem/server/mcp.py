@@ -41,10 +41,8 @@ _INSTRUCTIONS = (
 )
 
 _MAX_RESOURCES, _JSON = 200, "application/json"
-_MAX_QUESTION = 1_000
-"""Characters of a question, with its evidence, that a reply gives back."""
-_STEPS = 5
-"""Newest steps of a turn under way that are shown."""
+_MAX_QUESTION, _STEPS = 1_000, 5
+"""Characters of a question, and newest steps of a turn under way, that a reply shows."""
 _POLL_SECONDS, _STOP_SECONDS = 0.25, 5.0
 _READS = ToolAnnotations(read_only_hint=True)
 _ASK = (

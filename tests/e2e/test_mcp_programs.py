@@ -1,4 +1,4 @@
-"""Coding agents, as npm has them, ask the council over MCP as `massmem skill install` has set them up; a stub is their model.
+"""Coding agents, as npm has them, ask the council as `massmem skill install` has set them up; their model is a stub.
 
 OpenCode, Claude Code and Codex are installed in `.clients`; CONTRIBUTING.md says how.
 """

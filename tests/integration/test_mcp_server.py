@@ -214,14 +214,15 @@ def make_held_team(council: CouncilServer) -> dict[str, Any]:
 async def give_up(client: Client, council: CouncilServer) -> None:
     """Ask, and wait for a second only, while the model works."""
     council.gate.clear()
-    with pytest.raises(MCPError, match="(?i)time"):
+    with pytest.raises(MCPError, match=r"(?i)time"):
         await client.call_tool("ask_council", {"question": "Why?"}, read_timeout_seconds=1)
     await asyncio.to_thread(wait_until, lambda: bool(council.requests))
 
 
 async def find_later(client: Client, council: CouncilServer) -> None:
     """Ask for what the client did not wait for: how far it is, then the answer; no model is asked for that."""
-    assert (state := await call(client, "check_council"))["status"] == "running"
+    state = await call(client, "check_council")
+    assert state["status"] == "running"
     requests = len(council.requests)
     council.gate.set()
     done = await call(client, "check_council", session_id=state["session_id"], wait_seconds=50)

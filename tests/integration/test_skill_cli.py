@@ -1,6 +1,7 @@
 """`massmem skill install`: what it writes for each program, beside what its user has there."""
 
 import json
+import re
 import stat
 import tomllib
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import massmem
 from tests.support.cli import call_massmem
 
 PROGRAMS = ["claude", "codex", "opencode", "cursor"]
@@ -121,3 +123,38 @@ def test_programs_on_the_path_are_the_default(home: Path, tmp_path: Path, monkey
     install()
     assert not (home / ".claude.json").exists()
     assert (home / ".codex" / "config.toml").exists()
+
+
+def test_server_json_has_what_the_registry_of_mcp_demands() -> None:
+    """As its server.schema.json and its page on requirements have it: names, lengths, versions, the mark in the README."""
+    root = Path(__file__).parents[2]
+    server = json.loads((root / "server.json").read_text())
+    assert re.fullmatch(
+        r"https://static\.modelcontextprotocol\.io/schemas/[\d-]{10}/server\.schema\.json", server["$schema"]
+    )
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"])
+    assert 1 <= len(server["description"]) <= 100
+    assert server.keys() <= {
+        "$schema",
+        "name",
+        "title",
+        "description",
+        "version",
+        "packages",
+        "repository",
+        "websiteUrl",
+    }
+    (package,) = server["packages"]
+    assert {"registryType", "identifier", "version", "transport"} <= package.keys()
+    assert (package["registryType"], package["identifier"], package["transport"]) == (
+        "pypi",
+        "massmem",
+        {"type": "stdio"},
+    )
+    assert server["version"] == package["version"] == massmem.__version__
+    for argument in (*package["runtimeArguments"], *package["packageArguments"]):
+        needed = {"named": {"name"}, "positional": {"value"}}[argument["type"]]
+        assert needed <= argument.keys()
+    assert (
+        f"mcp-name: {server['name']}" in (root / "README.md").read_text()
+    )  # how the registry knows who owns the package
