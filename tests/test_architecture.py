@@ -41,7 +41,7 @@ INSTALLED_BY_THE_USER = {"onnxruntime"}
 
 TOP_LEVEL = {
     "pyproject.toml", "massmem", "configs", "scripts", "tests", "docker-compose.qdrant.yml", "README.md",
-    "LICENSE", "docs", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
+    "LICENSE", "docs", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "server.json",
 }  # fmt: skip
 
 LINES = {

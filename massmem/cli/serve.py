@@ -16,6 +16,7 @@ import webbrowser
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -193,6 +194,7 @@ mcp_app = typer.Typer(help="Let other agents ask the team: an MCP server on stdi
 @mcp_app.command()
 async def mcp_command(
     config: Config = None,
+    root: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Clients may name files in it.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Write a line for each request to stderr.")] = False,
 ) -> None:
     """Serve the team over MCP on stdin and stdout, as the command line's user, until the client goes.
@@ -205,20 +207,23 @@ async def mcp_command(
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from massmem.isolation import end_in_time
-    from massmem.server.mcp import LocalAccess, create_mcp_server
-    from massmem.session.team import Team
+    from massmem.server.mcp import create_mcp_server
+    from massmem.server.mcp_access import LocalAccess
+    from massmem.session.team import Team, Teams, start_teams
 
     team = await Team.open(setup.config, home=setup.home)
     try:
-        await team.start()
-        for warning in team.take_warnings():
-            notify(warning)
-        access = LocalAccess(team, find_project())
-        try:
-            server = create_mcp_server(lambda _: access).run_stdio_async()
-            code = await _run_until_signal(server, partial(end_in_time, setup.config.server.grace + _CLOSING))
-        finally:
-            await access.close()
+        async with start_teams(team, load_server_teams(setup.config, setup.home)) as named:
+            for warning in team.take_warnings():
+                notify(warning)
+            teams = Teams(named)
+            access = LocalAccess(teams, find_project(), [folder.absolute() for folder in root or ()])
+            try:
+                server = create_mcp_server(lambda _: access).run_stdio_async()
+                code = await _run_until_signal(server, partial(end_in_time, setup.config.server.grace + _CLOSING))
+            finally:
+                await access.close()
+                await teams.close()
     finally:
         await team.close()
     if code:

@@ -1,38 +1,38 @@
 """massmem as an MCP server: other agents ask the council, and search what it remembers.
 
-Five tools, and sessions as resources, for one user. Nothing here needs FastAPI; `massmem.server.routes.mcp` does.
+Tools, and sessions and reports as resources. Nothing here needs FastAPI; `massmem.server.routes.mcp` does.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from importlib.metadata import version
-from typing import Annotated, Any, Literal, Protocol
+from inspect import Parameter, signature
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, ListRoots, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
-from mcp_types import ListResourcesResult, Resource
+from mcp_types import CallToolResult, ListResourcesResult, ListRootsResult, Resource, TextContent, ToolAnnotations
 from pydantic import AfterValidator, BaseModel, Field
 
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
-from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted, hide_private_fields
-from massmem.core.records import COMMAND_LINE_USER, Owner, PublicSession
-from massmem.core.turn_result import TurnSummary
-from massmem.memory.persistent import Memory
+from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
+from massmem.core.records import PublicSession
+from massmem.core.text import shorten
+from massmem.core.transcript import LoggedTurn
+from massmem.core.turn_result import TurnResult, TurnSummary
+from massmem.export import Markdown, describe_status
+from massmem.memory.persistent import Memory, Selection
 from massmem.render.text import describe_event
 from massmem.render.turn_view import TurnView
+from massmem.server.mcp_access import Access, CouncilQuestion, Project, SessionId, Text
 from massmem.server.schemas import MAX_QUERY_LENGTH, check_words
 from massmem.session.memories import Memories, View
-from massmem.session.owners import find_project, memory_group, name_notes, public_session_id, to_stored_id
-from massmem.session.session import Session
+from massmem.session.owners import public_session_id
 from massmem.session.sessions import Sessions
-from massmem.session.team import Team
-from massmem.store.lookup import complete_result
-
-MAX_LENGTH = 1_000_000
-"""Characters of a question or a note."""
 
 _INSTRUCTIONS = (
     "Several models answer a question together: they answer on their own, read each other's answers, vote, and the "
@@ -40,52 +40,34 @@ _INSTRUCTIONS = (
     "much as all its models: use it for questions that are worth several opinions."
 )
 
-_MAX_RESOURCES = 200
-
-
-class Access(Protocol):
-    team: Team
-    owner: Owner
-    project: str
-    """The one of a caller who names none."""
-
-    def show(self, event: Event) -> Event | None:
-        """Return the event as the user may see it; None: not at all."""
-        ...
-
-    async def check_room(self) -> None:
-        """Raise InputError: the user has no room for more."""
-        ...
-
-    def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
-        """Ask, and yield the events of the turn, with the id of the session as its user knows it.
-
-        When nobody takes them to the end, the turn is stopped for good.
-
-        session_id: as its user knows it; None: a new session. project: of a new one, as its user names it. Raises as
-        `Session.ask`.
-        """
-        ...
-
+_MAX_RESOURCES, _JSON = 200, "application/json"
+_MAX_QUESTION, _STEPS = 1_000, 5
+"""Characters of a question, and newest steps of a turn under way, that a reply shows."""
+_POLL_SECONDS, _STOP_SECONDS = 0.25, 5.0
+_READS = ToolAnnotations(read_only_hint=True)
+_ASK = (
+    "Ask a council of several models, and wait for its answer. Without session_id a new conversation begins. "
+    "When the call ends before, check_council has the answer later."
+)
+_START = "Ask as ask_council does, and return at once: check_council has the answer when it is there."
+_NOTES = {
+    "running": "The council is at work; check_council shows how far it is, and its answer.",
+    "interrupted": "The turn was stopped; start_council with this session_id, and no question, goes on with it.",
+}
 
 GetAccess = Callable[[Any], Access]
 """Returns what the sender of a request may use; it is given the HTTP request, None over stdio."""
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH), AfterValidator(check_words)]
-SessionId = Annotated[str, Field(max_length=128, description="The conversation, as list_sessions names it.")]
-
-
-Project = Annotated[
-    str | None,
-    Field(
-        max_length=4_096,
-        description="Only what is in this project and what is global is recalled; empty: only what is global.",
-    ),
-]
+MemoryIds = Annotated[list[Annotated[str, Field(max_length=100)]], Field(min_length=1, max_length=100)]
+WaitSeconds = Annotated[float, Field(ge=0, le=50, description="For the answer.")]
+Events = AsyncGenerator[Event, None]
+Answer = Callable[[Access, Events, Context[Any, Any]], Awaitable[CallToolResult]]
+CouncilReply = Annotated[CallToolResult, TurnSummary]
 
 
 class FoundMemory(BaseModel):
+    id: str
     text: str
     session_id: str
     turn: int
@@ -122,6 +104,8 @@ class SessionMessages(BaseModel):
 
 class Noted(BaseModel):
     session_id: str
+    id: str
+    note: str
 
 
 def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
@@ -134,8 +118,9 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
         subscriptions=False,
         middleware=[_list_resources_for(get_access)],
     )
-    _add_tools(server, get_access)
-    _add_resource(server, get_access)
+    _add_council(server, get_access)
+    _add_memory(server, get_access)
+    _add_sessions(server, get_access)
     return server
 
 
@@ -143,19 +128,61 @@ def _show_memory(memory: Memory) -> FoundMemory:
     return FoundMemory.model_validate(memory.to_dict() | {"session_id": public_session_id(memory.session_id)})
 
 
-def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
-    @server.tool()
-    async def ask_council(
-        question: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
-    ) -> TurnSummary:
-        """Ask a council of several models and wait for its answer. Without session_id a new conversation begins."""
+def _add_council(server: MCPServer[Any], get_access: GetAccess) -> None:
+    def make_tool(
+        answer: Callable[[Access, Events, Context[Any, Any]], Awaitable[CallToolResult]],
+    ) -> Callable[..., Any]:
+        async def tool(
+            ctx: Context[Any, Any], roots: Annotated[ListRootsResult, Resolve(_ask_for_roots)], **fields: Any
+        ) -> CouncilReply:
+            folders = [unquote(urlsplit(str(root.uri)).path) for root in roots.roots]
+            with _explain_errors():
+                access = get_access(ctx.request_context.request)
+                async with aclosing(access.ask(CouncilQuestion(**fields), folders)) as events:
+                    return await answer(access, events, ctx)
+
+        return _take_fields(tool, CouncilQuestion)
+
+    server.add_tool(make_tool(_follow), "ask_council", description=_ASK)
+    server.add_tool(make_tool(_begin), "start_council", description=_START)
+
+    @server.tool(annotations=_READS)
+    async def check_council(
+        ctx: Context[Any, Any], session_id: SessionId | None = None, wait_seconds: WaitSeconds = 0
+    ) -> CouncilReply:
+        """Show how the last question of a conversation stands, by default the newest one; no model is asked."""
         with _explain_errors():
-            access = get_access(ctx.request_context.request)
-            async with aclosing(access.ask(question, session_id, project)) as events:
-                return await _follow(access, events, ctx)
+            return await _check(get_access(ctx.request_context.request), session_id, wait_seconds)
 
     @server.tool()
-    async def search_memory(
+    async def cancel_council(session_id: SessionId, ctx: Context[Any, Any]) -> CouncilReply:
+        """Stop the question of a conversation that is under way."""
+        with _explain_errors():
+            access = get_access(ctx.request_context.request)
+            await access.stop((await Sessions.of(access.team, access.owner).get(session_id)).session_id)
+            return await _check(access, session_id, _STOP_SECONDS)
+
+
+def _take_fields(tool: Callable[..., Any], source: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a tool whose `**fields` are the parameters of `source`: the library reads them from its signature."""
+    plain = signature(tool)
+    own = [p for p in plain.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    fields = [*own, *signature(source).parameters.values()]
+    parameters = [field.replace(kind=Parameter.KEYWORD_ONLY) for field in fields]
+    tool.__signature__ = plain.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    return tool
+
+
+def _ask_for_roots(ctx: Context[Any, Any], files: Sequence[str], folder: str | None) -> ListRoots | ListRootsResult:
+    """Ask a client on this machine for its folders, when it has some and the question names files."""
+    capabilities, is_local = ctx.client_capabilities, ctx.request_context.request is None
+    has_roots = is_local and capabilities is not None and capabilities.roots is not None
+    return ListRoots() if has_roots and (files or folder) else ListRootsResult(roots=[])
+
+
+def _add_memory(server: MCPServer[Any], get_access: GetAccess) -> None:
+    @server.tool(annotations=_READS)
+    async def recall(
         query: QueryText,
         ctx: Context[Any, Any],
         limit: Annotated[int, Field(ge=1, le=100)] = 10,
@@ -176,18 +203,33 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
     async def remember(
         text: Text, ctx: Context[Any, Any], session_id: SessionId | None = None, project: Project = None
     ) -> Noted:
-        """Store a note, word for word; agents recall it where it bears on a question."""
+        """Store a note, word for word; agents recall it where it bears on a question. forget takes its id."""
         with _explain_errors():
             access = get_access(ctx.request_context.request)
-            return Noted(session_id=await _remember(access, text, session_id, project))
+            await access.check_room()
+            memories = await Memories.of(access.team, access.owner, access.project).of_project(project)
+            if session_id is not None:
+                session_id = (await Sessions.of(access.team, access.owner).get(session_id)).session_id
+            stored_id, memory = await memories.add(text, session_id)
+            return Noted(session_id=public_session_id(stored_id), id=memory.id, note=memory.note)
 
-    @server.tool()
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True))
+    async def forget(ids: MemoryIds, ctx: Context[Any, Any]) -> dict[str, int | str]:
+        """Delete memories for good, by the ids that recall gives."""
+        with _explain_errors():
+            access = get_access(ctx.request_context.request)
+            count, note = await Memories.of(access.team, access.owner).forget(Selection(ids=tuple(ids)))
+            return {"memories": count, "note": note}
+
+
+def _add_sessions(server: MCPServer[Any], get_access: GetAccess) -> None:
+    @server.tool(annotations=_READS)
     async def list_sessions(ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=200)] = 20) -> SessionList:
         """List the conversations with the council, the last used first."""
         with _explain_errors():
             return await _list_sessions(get_access(ctx.request_context.request), limit)
 
-    @server.tool()
+    @server.tool(annotations=_READS)
     async def read_session(
         session_id: SessionId, ctx: Context[Any, Any], limit: Annotated[int, Field(ge=1, le=1_000)] = 50
     ) -> SessionMessages:
@@ -195,15 +237,18 @@ def _add_tools(server: MCPServer[Any], get_access: GetAccess) -> None:
         with _explain_errors():
             return await _read_session(get_access(ctx.request_context.request), session_id, limit)
 
-
-def _add_resource(server: MCPServer[Any], get_access: GetAccess) -> None:
-    @server.resource("massmem://sessions/{session_id}", mime_type="application/json")
+    @server.resource("massmem://sessions/{session_id}", mime_type=_JSON)
     async def session_resource(session_id: str, ctx: Context[Any, Any]) -> str:
         """A conversation: its questions and final answers."""
-        try:
+        with _explain_absence():
             return (await _read_session(get_access(ctx.request_context.request), session_id, 1_000)).model_dump_json()
-        except (UnknownSessionError, InputError) as e:
-            raise ResourceNotFoundError("there is no such session") from e
+
+    @server.resource("massmem://reports/{session_id}", mime_type="text/markdown")
+    async def report_resource(session_id: str, ctx: Context[Any, Any]) -> str:
+        """What the last question of a conversation came to: answer, sources, who said what, votes."""
+        with _explain_absence():
+            result, _ = await _look(get_access(ctx.request_context.request), session_id)
+            return _write(result.model_copy(update={"report": result.make_report()}))
 
 
 def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
@@ -213,38 +258,11 @@ def _list_resources_for(get_access: GetAccess) -> ServerMiddleware[Any]:
         if ctx.method != "resources/list":
             return await call_next(ctx)
         listed = await _list_sessions(get_access(ctx.request), _MAX_RESOURCES)
-        resources = [
-            Resource(
-                name=entry.session_id,
-                title=entry.title or None,
-                uri=f"massmem://sessions/{entry.session_id}",
-                mime_type="application/json",
-            )
-            for entry in listed.sessions
-        ]
+        named = [(entry.session_id, entry.title or None) for entry in listed.sessions]
+        resources = [Resource(name=n, title=t, uri=f"massmem://sessions/{n}", mime_type=_JSON) for n, t in named]
         return ListResourcesResult(resources=resources)
 
     return list_resources
-
-
-async def _remember(access: Access, text: str, session_id: str | None, project: str | None) -> str:
-    """Store a note in a session of the user, by default in that of notes; return it. Raise as `Session.remember`."""
-    name = session_id
-    if name is None:
-        project = (await Memories.of(access.team, access.owner, access.project).of_project(project)).project
-        name = name_notes(access.owner, memory_group(access.team.config, access.owner), project)
-    await access.check_room()
-    stored_id = to_stored_id(access.owner, name)
-    record = await access.team.store.get_session(stored_id)
-    if session_id is not None or record is not None:
-        record = await Sessions.of(access.team, access.owner).get(name)
-    session = Session(access.team, record, session_id=stored_id, owner=access.owner, project=project)
-    try:
-        await session.remember(text)
-    finally:
-        await session.close()
-    await access.team.memory.catch_up(stored_id)  # who notes something expects to find it
-    return name
 
 
 async def _list_sessions(access: Access, limit: int) -> SessionList:
@@ -257,24 +275,26 @@ async def _read_session(access: Access, session_id: str, limit: int) -> SessionM
     session = await Sessions.of(access.team, access.owner).get(session_id)
     newest_first = await access.team.store.read_conversation(session.session_id, None, limit)
     messages = [
-        SessionMessage(
-            role=message.speaker,
-            text=message.public_text,
-            agent=message.agent_name or message.agent_id or "",
-            created_at=message.created_at,
-        )
-        for message in reversed(newest_first)
+        SessionMessage(role=m.speaker, text=m.public_text, agent=m.agent_name, created_at=m.created_at)
+        for m in reversed(newest_first)
     ]
     return SessionMessages(session_id=session_id, messages=messages)
 
 
-async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Context[Any, Any]) -> TurnSummary:
+async def _begin(_access: Access, events: Events, _ctx: Context[Any, Any]) -> CallToolResult:
+    """Return the turn once it has begun."""
+    result = TurnResult()
+    while not result.turn:
+        result.feed(await anext(events))
+    return _reply(result)
+
+
+async def _follow(access: Access, events: Events, ctx: Context[Any, Any]) -> CallToolResult:
     """Return what the turn has come to; report its progress, a line for each step. Raise ToolError: nothing."""
     view, steps = TurnView(), 0
     async for event in events:
         view.feed(event)
-        line = None if isinstance(event, TurnStarted | TurnResumed | TurnCompleted) else describe_event(event, view)
-        if line is not None:
+        if (line := _describe(event, view)) is not None:
             steps += 1
             await ctx.report_progress(steps, None, line)
     result = view.result
@@ -282,10 +302,68 @@ async def _follow(access: Access, events: AsyncGenerator[Event, None], ctx: Cont
         raise ToolError("no agent could answer")
     if result.status in ("running", "interrupted"):
         raise ToolError("the turn was stopped")
-    result = await complete_result(
-        access.team.store, to_stored_id(access.owner, result.session_id), result, access.show
-    )
-    return TurnSummary.model_validate(result.model_dump(include=set(TurnSummary.model_fields)))
+    return await _check(access, result.session_id, 0)
+
+
+def _describe(event: Event, view: TurnView) -> str | None:
+    is_silent = isinstance(event, TurnStarted | TurnResumed | TurnCompleted)
+    return None if is_silent else describe_event(event, view)
+
+
+async def _check(access: Access, session_id: str | None, seconds: float) -> CallToolResult:
+    """Return how the last turn of a session stands: once it has ended, or after so many seconds. Raise InputError."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + seconds
+    while True:
+        result, steps = await _look(access, session_id)
+        if result.status != "running" or clock() >= until:
+            return _reply(result, steps[-_STEPS:])
+        session_id = result.session_id
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _look(access: Access, session_id: str | None) -> tuple[TurnResult, list[str]]:
+    """Return the last turn of a session, and the steps of that. session_id: None: the session that was asked last."""
+    sessions, store = Sessions.of(access.team, access.owner), access.team.store
+    if session_id is None:
+        candidates = [listed.session for listed in (await sessions.list_conversations(_MAX_RESOURCES)).sessions]
+    else:
+        candidates = [await sessions.get(session_id)]
+    for session in candidates:
+        if (turn := await store.get_last_turn(session.session_id)) is None:
+            continue
+        view, steps = TurnView(), list[str]()
+        logged = await store.read_turn_events(session.session_id, turn.turn)
+        for event in filter(None, map(access.show, logged)):
+            view.feed(event)
+            steps += filter(None, [_describe(event, view)])
+        if view.result.status == "running" and session.status == "interrupted":
+            view.result.status = "interrupted"  # a kill cut it off
+        return view.result, steps
+    raise InputError("no question has been asked", "ask_council asks one")
+
+
+def _reply(result: TurnResult, steps: Sequence[str] = ()) -> CallToolResult:
+    """Return what a turn has come to so far, as text and in its public form."""
+    parts = [_write(result), f"session_id: {result.session_id}, turn {result.turn}: {describe_status(result)}"]
+    parts += [*(steps if result.status == "running" else ()), *filter(None, [_NOTES.get(result.status)])]
+    summary = TurnSummary.model_validate(result.model_dump(include=set(TurnSummary.model_fields)))
+    summary.question = shorten(summary.question, _MAX_QUESTION)
+    content = TextContent(type="text", text="\n".join(parts))
+    return CallToolResult(content=[content], structured_content=summary.model_dump(mode="json"))
+
+
+def _write(result: TurnResult) -> str:
+    asked = {"question": shorten(result.question, _MAX_QUESTION)}
+    return Markdown().write_turn(LoggedTurn(result.model_copy(update=asked), ()), first=True, detailed=False)
+
+
+@contextmanager
+def _explain_absence() -> Generator[None]:
+    try:
+        yield
+    except (UnknownSessionError, InputError) as e:
+        raise ResourceNotFoundError("there is no such session") from e
 
 
 @contextmanager
@@ -301,53 +379,3 @@ def _explain_errors() -> Generator[None]:
         raise ToolError(f"{e.message}: {e.hint}" if e.hint else e.message) from e
     except MassmemError as e:
         raise ToolError("massmem cannot answer now; its log says why") from e
-
-
-class LocalAccess:
-    owner = COMMAND_LINE_USER
-
-    def __init__(self, team: Team, project: str = "") -> None:
-        self.team, self.project = team, project
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def show(self, event: Event) -> Event | None:
-        return hide_private_fields(event)
-
-    async def check_room(self) -> None:
-        """This machine's user has the whole disk."""
-
-    async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
-        record = None if session_id is None else await Sessions.of(self.team, self.owner).get(session_id)
-        if project is not None:
-            project = await find_project(self.team.store, self.owner, project)
-        elif record is None:
-            project = self.project
-        session = Session(self.team, record, owner=self.owner, project=project)
-        queue = asyncio.Queue[Event | MassmemError | None]()
-
-        async def run() -> None:
-            try:
-                async with aclosing(session.ask(question)) as events:
-                    async for event in events:
-                        queue.put_nowait(event)
-                queue.put_nowait(None)
-            except MassmemError as e:
-                queue.put_nowait(e)
-            finally:
-                await session.close()
-
-        # Apart from the request: what cancels that must not keep the turn from storing that it was stopped.
-        task = asyncio.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            while (item := await queue.get()) is not None:
-                if isinstance(item, MassmemError):
-                    raise item
-                yield item
-        finally:
-            session.stop("user")
-
-    async def close(self) -> None:
-        """Wait until the turns that were stopped have stored that."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -7,12 +7,13 @@ process is killed is resumed by another one, and so is a turn that this process 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from massmem.config.models import TeamConfig
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import now
@@ -24,7 +25,7 @@ from massmem.server.limits import Limits
 from massmem.server.metrics import Metrics
 from massmem.session.owners import to_stored_id
 from massmem.session.session import Session
-from massmem.session.team import DEFAULT_TEAM, Teams
+from massmem.session.team import Teams
 from massmem.session.turn_runner import StopReason
 from massmem.store.lookup import find_own_session
 
@@ -82,6 +83,8 @@ class ClientQuestion:
     """All agents are asked, whatever `coordination.depth` says."""
     replaces: int | None = None
     """The turn becomes another version of this one; None: it comes after the last one."""
+    change: Callable[[TeamConfig], TeamConfig] | None = None
+    """Returns the team's configuration as it is for this turn."""
 
     @property
     def size(self) -> int:
@@ -288,21 +291,22 @@ class Turns:
         if not self.stopping and session_id not in self._running:
             self._start(RunningTurn(session_id, owner))
 
-    async def continue_turn(self, session_id: str, owner: Owner) -> None:
-        """Resume, in the background, the session's last turn, which its user stopped, or which has failed.
+    async def continue_turn(self, session_id: str, owner: Owner) -> RunningTurn:
+        """Resume, in the background, the session's last turn, which its user stopped, or which has failed; return it.
 
         Returns when the turn is under way, or has ended. Raises as `ask`, and InputError: no turn is unfinished.
         """
         last = await self._store.get_last_turn(session_id)
         running = self._running.get(session_id)
         if running is not None and not running.is_over:
-            return
+            return running
         if last is None or not last.is_unfinished or last.status == "waiting":
             raise InputError("no turn of this session is unfinished", "ask a question")
         turn = RunningTurn(session_id, owner)
         self._start(turn, running)
         async with aclosing(turn.follow()) as events:
             await anext(events, None)
+        return turn
 
     async def resume_cut_off(self) -> None:
         """Resume, in the background, turns that killed processes left behind."""
@@ -423,21 +427,15 @@ class Turns:
     async def _open_session(self, turn: RunningTurn) -> Session:
         if (closing := self._closing.get(turn.session_id)) is not None:
             await asyncio.wait({closing})
-        name = None if turn.question is None else turn.question.team
-        if name is not None and name not in self._teams.named:
-            raise InputError("there is no such team", "name one of server.teams")
-        session_id, owner = turn.session_id, turn.owner
+        question, session_id, owner = turn.question, turn.session_id, turn.owner
         record = await find_own_session(self._store, session_id, owner)
-        if turn.question is not None:
-            await self.check_room(owner, is_new=record is None)
-        if name is None and record is not None:
-            team = await self._teams.find(record)  # the one that the session has had so far
-        else:
-            team = self._teams.named[name or DEFAULT_TEAM]
-        if record is not None and record.config_path != team.config.path:
-            await self._store.set_config_path(session_id, team.config.path)
-        instructions, project = ("", None) if (q := turn.question) is None else (q.instructions, q.project)
-        return Session(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
+        if question is None:
+            return Session(await self._teams.choose(None, record), record, session_id=session_id, owner=owner)
+        await self.check_room(owner, is_new=record is None)
+        team = await self._teams.choose(question.team, record)
+        config = team.config if question.change is None else question.change(team.config)
+        own = {"instructions": question.instructions, "project": question.project}
+        return await Session.open_changed(team, config, record, session_id=session_id, owner=owner, **own)
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

@@ -169,6 +169,21 @@ class Session:
         record = await find_own_session(team.store, session_id, owner)
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
+    @classmethod
+    async def open_changed(cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any) -> Self:
+        """Return a session with an open team that is configured so until the session is closed. Raise as Team.start."""
+        if config == team.config:
+            return cls(team, record, **settings)
+        changed = team.with_config(config)
+        try:
+            session = cls(changed, record, **settings)
+            await changed.start()
+        except BaseException:
+            await changed.close()
+            raise
+        session._owns_team = True
+        return session
+
     @property
     def id(self) -> str:
         """The session's id; empty until a new session has stored its first question, unless it has one before."""

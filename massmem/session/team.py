@@ -270,6 +270,19 @@ class Teams:
         """By the paths of their configurations."""
         self._opening = asyncio.Lock()
 
+    async def choose(self, name: str | None, session: SessionRecord | None) -> Team:
+        """Return the team with this name, else the session's own, else the default one; the session has it from now on.
+
+        Raises InputError: there is no such team; and as `Team.start`.
+        """
+        if name is not None and name not in self.named:
+            raise InputError("there is no such team", "name one of server.teams")
+        default = self.named[name or DEFAULT_TEAM]
+        team = await self.find(session) if name is None and session is not None else default
+        if session is not None and session.config_path != team.config.path:
+            await self.store.set_config_path(session.session_id, team.config.path)
+        return team
+
     async def find(self, session: SessionRecord) -> Team:
         """Return the team that answers next: the one so far, if it can be asked, else the default one.
 

@@ -98,7 +98,7 @@ class User:
         return str(await self.ask_page("GET", "memories", params={"limit": 200}))
 
     async def search_mcp(self, words: str) -> str:
-        result = await self._client.call_tool("search_memory", {"query": words})
+        result = await self._client.call_tool("recall", {"query": words})
         assert not result.is_error, result.content
         return str(result.structured_content)
 

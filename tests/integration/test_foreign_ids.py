@@ -135,9 +135,13 @@ ROUTES_WITHOUT_IDS = {
 
 TOOLS: dict[str, Callable[[Ids], dict[str, Any]] | None] = {
     "ask_council": lambda ids: {"question": MESSAGE, "session_id": ids.session},
+    "start_council": lambda ids: {"session_id": ids.session},
+    "check_council": lambda ids: {"session_id": ids.session},
+    "cancel_council": lambda ids: {"session_id": ids.session},
+    "forget": lambda ids: {"ids": [ids.memory]},
     "remember": lambda ids: {"text": "A note.", "session_id": ids.session},
     "read_session": lambda ids: {"session_id": ids.session},
-    "search_memory": None,
+    "recall": None,
     "list_sessions": None,
 }
 
@@ -170,7 +174,7 @@ COMMANDS: dict[tuple[str, ...], list[list[str]]] = {
 }
 COMMANDS_WITHOUT_IDS = {
     *(("import",), ("export",), ("init",), ("doctor",), ("paths",), ("eval",), ("ui",), ("serve",), ("worker",)),
-    *(("mcp",), ("completion",)),
+    *(("mcp",), ("skill", "install"), ("completion",)),
     *(("sessions", name) for name in ("list", "cleanup", "stats")),
     *(("memory", name) for name in ("stats", "rebuild", "record")),
     *(("keys", name) for name in ("set", "list", "remove")),
@@ -317,16 +321,18 @@ async def test_tool_answers_ids_of_others_as_unknown_ones(service: Service, alic
             shown = [hide_ids(str(result), one) for result, one in zip(results, (ids, unknown), strict=True)]
             assert shown[0] == shown[1], name
             assert "penguin" not in shown[0] or name == "ask_council"
-        (template,) = (await mallory.list_resource_templates()).resource_templates
-        assert template.uri_template == "massmem://sessions/{session_id}"
-        messages: list[str] = []
-        for one in (ids, unknown):
-            with pytest.raises(MCPError) as refused:
-                await mallory.read_resource(f"massmem://sessions/{one.session}")
-            messages.append(hide_ids(str(refused.value), one))
-        assert messages[0] == messages[1]
+        templates = (await mallory.list_resource_templates()).resource_templates
+        kinds = [template.uri_template.removesuffix("{session_id}") for template in templates]
+        assert kinds == ["massmem://sessions/", "massmem://reports/"]
+        for kind in kinds:
+            messages: list[str] = []
+            for one in (ids, unknown):
+                with pytest.raises(MCPError) as refused:
+                    await mallory.read_resource(kind + one.session)
+                messages.append(hide_ids(str(refused.value), one))
+            assert messages[0] == messages[1]
         assert (await mallory.call_tool("list_sessions", {})).structured_content == {"sessions": []}
-        listed = await mallory.call_tool("search_memory", {"query": "penguin"})
+        listed = await mallory.call_tool("recall", {"query": "penguin"})
         assert listed.structured_content == {"memories": [], "beyond": [], "not_recorded": 0}
     assert await asyncio.to_thread(take_snapshot, owner) == before
 

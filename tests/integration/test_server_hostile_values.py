@@ -22,6 +22,7 @@ VALUES = {
 HOLE = "<<here>>"
 CHAT = {"model": "massmem", "messages": [{"role": "user", "content": "Why?"}]}
 RESPONSE = {"model": "massmem", "input": "Why?"}
+COUNCIL = "question session_id project team mode files folder evidence answer_schema max_cost max_seconds"
 MCP = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 PART = {"type": "text", "text": "Why?"}
 
@@ -72,10 +73,15 @@ def list_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     yield from (("/mcp", tool("list_sessions") | {name: HOLE}) for name in ("jsonrpc", "id", "method", "params"))
     yield "/mcp", tool(HOLE)
     yield "/mcp", MCP | {"params": {"name": "list_sessions", "arguments": HOLE}}
-    for name in ("question", "session_id", "project", "unknown"):
+    for name in (*COUNCIL.split(), "unknown"):
         yield "/mcp", tool("ask_council", **{"question": "Why?", name: HOLE})
+    for name in ("session_id", "wait_seconds"):
+        yield "/mcp", tool("check_council", **{"session_id": "first", name: HOLE})
+    yield "/mcp", tool("cancel_council", session_id=HOLE)
+    yield "/mcp", tool("forget", ids=HOLE)
+    yield "/mcp", tool("forget", ids=[HOLE])
     for name in ("query", "limit", "project"):
-        yield "/mcp", tool("search_memory", **{"query": "Why?", name: HOLE})
+        yield "/mcp", tool("recall", **{"query": "Why?", name: HOLE})
     for name in ("text", "session_id", "project"):
         yield "/mcp", tool("remember", **{"text": "A note.", name: HOLE})
     yield "/mcp", tool("list_sessions", limit=HOLE)

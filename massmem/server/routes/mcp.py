@@ -1,13 +1,13 @@
 """`/mcp` of the service: MCP over streamable HTTP, with the keys and owners of all other routes.
 
-No session of the protocol is kept, so any process answers any request. A client that closes the stream of a request
-cancels it.
+No session of the protocol is kept, so any process answers any request. A turn goes on without the client that asked.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
@@ -17,6 +17,7 @@ from massmem.core.events import Event
 from massmem.server.dependencies import Caller, authorize
 from massmem.server.errors import Rejected, RetryLater
 from massmem.server.limits import JsonRequest
+from massmem.server.mcp_access import CouncilQuestion
 from massmem.server.responses import hide_internals
 
 _CALLER = "massmem_caller"
@@ -34,29 +35,40 @@ class UserAccess:
         return hide_internals(event)
 
     async def check_room(self) -> None:
-        try:
+        with _explain_refusal():
             await self._caller.service.turns.check_room(self.owner)
-        except Rejected as e:
-            raise InputError(e.message) from e
 
-    async def ask(self, question: str, session_id: str | None, project: str | None) -> AsyncGenerator[Event, None]:
-        if not question.strip():
-            raise InputError("the question is empty")
-        if session_id is not None:
-            await self._caller.sessions.get(session_id)
-        asked = await self._caller.make_question(question, session_id, None, None, project)
-        turns = self._caller.service.turns
-        try:
-            async for _, event in turns.ask(asked):
-                public = hide_internals(event)
-                if public is not None:
-                    yield public
-        except RetryLater as e:
-            raise InputError(e.message, f"ask again in {e.retry_after} s") from e
-        except Rejected as e:
-            raise InputError(e.message) from e
-        finally:
-            turns.stop_question(asked)
+    async def ask(self, question: CouncilQuestion, roots: Sequence[str]) -> AsyncGenerator[Event, None]:
+        files, turns = self.team.config.files, self._caller.service.turns  # roots are of another machine
+        record = None if question.session_id is None else await self._caller.sessions.get(question.session_id)
+        with _explain_refusal():
+            if question.question is None and record is not None:
+                events = (await turns.continue_turn(record.session_id, self.owner)).follow()
+            else:
+                text, attachments = await question.read(files.folders, files.max_size, self._caller.name)
+                session_id, team, project = question.session_id, question.team, question.project
+                asked = await self._caller.make_question(text, session_id, team, None, project)
+                schema, change = question.answer_schema, question.choose_team(files.folders)
+                events = turns.ask(replace(asked, attachments=attachments, answer_schema=schema, change=change))
+            async with aclosing(events):
+                async for _, event in events:
+                    public = hide_internals(event)
+                    if public is not None:
+                        yield public
+
+    async def stop(self, session_id: str) -> None:
+        with _explain_refusal():
+            (await self._caller.service.turns.find_running(session_id)).stop("user")
+
+
+@contextmanager
+def _explain_refusal() -> Generator[None]:
+    try:
+        yield
+    except RetryLater as e:
+        raise InputError(e.message, f"try again in {e.retry_after} s") from e
+    except Rejected as e:
+        raise InputError(e.message) from e
 
 
 class McpRoute:
