@@ -1,9 +1,10 @@
-"""`massmem serve`, `ui`, `worker` and `mcp`: the council as a service.
+"""`massmem serve`, `ui`, `worker`, `mcp` and `acp`: the council as a service.
 
 serve     over HTTP
 ui        the page, for the user of this machine
 worker    recording and compression apart from serving
 mcp       on stdin and stdout, for agents that start it themselves
+acp       the same for editors
 """
 
 import asyncio
@@ -16,6 +17,7 @@ import webbrowser
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,10 +26,11 @@ import typer
 from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup, require_extra
+from massmem.cli.setup import check_first_run, load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home
+from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project
 
 if TYPE_CHECKING:
@@ -226,6 +229,33 @@ async def mcp_command(
         os._exit(code)  # the thread that waits for stdin cannot be stopped, and the interpreter would wait for it
 
 
+acp_app = typer.Typer(help="Put the team into your editor: the Agent Client Protocol on stdin and stdout.")
+
+
+@acp_app.command()
+async def acp_command(
+    config: Config = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Write more of the log to stderr.")] = False,
+) -> None:
+    """Answer in an editor that speaks the Agent Client Protocol (Zed, JetBrains, Neovim, Emacs), until it goes.
+
+    The editor starts this. The agents read the folder that is open in it. Stdout holds the protocol alone.
+    """
+    log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is written
+    from massmem.isolation import end_in_time
+    from massmem.server.acp import CouncilAgent
+
+    def load() -> tuple[TeamConfig, Path]:
+        check_first_run(config, None)
+        setup = load_setup(config)
+        return setup.config, setup.home
+
+    code = await _run_until_signal(CouncilAgent(load).serve(output), partial(end_in_time, _CLOSING))
+    os._exit(code)  # what is not recorded yet, the next run records
+
+
 async def _run_until_signal(work: Coroutine[Any, Any, None], on_ready: Callable[[], None]) -> int:
     """Return 0 when the work has ended by itself, else the exit code of the signal that ended it.
 
@@ -241,7 +271,7 @@ async def _run_until_signal(work: Coroutine[Any, Any, None], on_ready: Callable[
     with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
         on_ready()
         if sys.stdin.isatty():
-            notify("another program should start this, and write MCP to its stdin; Ctrl-C ends it")
+            notify("another program should start this, and write to its stdin; Ctrl-C ends it")
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         if stopped.done():
             serving.cancel()
