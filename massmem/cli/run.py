@@ -51,7 +51,7 @@ from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
 from massmem.core.turn_result import TurnResult
 from massmem.render import Renderer
-from massmem.render.text import ABANDONED, JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
+from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.session.owners import find_project
 from massmem.session.session import Session
@@ -370,6 +370,16 @@ def report_failure(end: ev.TurnFailed, *more: str) -> None:
 
 
 # A turn while it runs
+
+ABANDONED = {
+    "cancel": "Cancelled.",
+    "reset": "Started over: the values that you gave are forgotten, and agents see nothing of what was said.",
+    "change": "Replaced by your new question.",
+    "timeout": "Cancelled: no reply in time.",
+    "gave_up": "Cancelled: no usable reply.",
+}
+"""Said to the user when a waiting turn ends without an answer, by its reason."""
+
 
 ANSWER_NOW_KEY = b"\x0e"
 """Ctrl-N; SIGQUIT does the same where there is no live view."""

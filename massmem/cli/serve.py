@@ -17,7 +17,6 @@ import webbrowser
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +25,10 @@ import typer
 from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import check_first_run, load_server_teams, load_setup, require_extra
+from massmem.cli.setup import load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home
-from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project
 
 if TYPE_CHECKING:
@@ -244,15 +242,10 @@ async def acp_command(
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is written
+    from massmem.cli.editor import CouncilAgent
     from massmem.isolation import end_in_time
-    from massmem.server.acp import CouncilAgent
 
-    def load() -> tuple[TeamConfig, Path]:
-        check_first_run(config, None)
-        setup = load_setup(config)
-        return setup.config, setup.home
-
-    code = await _run_until_signal(CouncilAgent(load).serve(output), partial(end_in_time, _CLOSING))
+    code = await _run_until_signal(CouncilAgent(config).serve(output), partial(end_in_time, _CLOSING))
     os._exit(code)  # what is not recorded yet, the next run records
 
 

@@ -393,17 +393,9 @@ class _Link:
 class Messages:
     """The messages of a program, a line each; the SDK's connection reads and writes them here."""
 
-    def __init__(
-        self,
-        source: asyncio.StreamReader | None,
-        sink: asyncio.StreamWriter | None,
-        sessions: Mapping[str, "asyncio.Queue[Json]"] | None = None,
-        *,
-        skips: bool = False,
-    ) -> None:
-        """sessions: updates that wait to be read. skips: a line that is too long is skipped, and not the end."""
-        assert source is not None and sink is not None
-        self._in, self._out, self._sessions, self._skips = source, sink, sessions or {}, skips
+    def __init__(self, source: Any, sink: Any, sessions: Mapping[str, "asyncio.Queue[Json]"]) -> None:
+        """source, sink: a StreamReader and a StreamWriter. sessions: updates that wait to be read."""
+        self._in, self._out, self._sessions = source, sink, sessions
 
     async def send(self, message: Json) -> None:
         self._out.write(json.dumps(message).encode() + b"\n")
@@ -416,9 +408,7 @@ class Messages:
                 await asyncio.sleep(0.01)  # who reads them goes on; the program waits once its pipe is full
             try:
                 line = await self._in.readline()
-            except (ValueError, OSError) as e:
-                if self._skips and isinstance(e, ValueError):
-                    continue
+            except (ValueError, OSError):
                 return None
             if not line:
                 return None

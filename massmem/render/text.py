@@ -37,14 +37,6 @@ _WORK_CUTS: Mapping[ev.WorkCut, str] = {
     "cost": "cost limit reached",
     "tokens": "token limit reached",
 }
-ABANDONED = {
-    "cancel": "Cancelled.",
-    "reset": "Started over: the values that you gave are forgotten, and agents see nothing of what was said.",
-    "change": "Replaced by your new question.",
-    "timeout": "Cancelled: no reply in time.",
-    "gave_up": "Cancelled: no usable reply.",
-}
-"""Said to the user when a waiting turn ends without an answer, by its reason."""
 _APPROACHING = " - Approaching limit!"
 
 MIN_LAST_COLUMN = 16

@@ -12,6 +12,7 @@ from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
 from massmem.cli.question import UserQuestion, attach_files, attach_mentioned_files
 from massmem.cli.run import (
+    ABANDONED,
     Invocation,
     TurnEvents,
     open_writer,
@@ -27,7 +28,6 @@ from massmem.core.errors import MassmemError
 from massmem.core.events import TurnAbandoned, TurnCompleted, TurnFailed, TurnInterrupted, TurnWaiting
 from massmem.core.records import Owner
 from massmem.core.text import one_line
-from massmem.render.text import ABANDONED
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from massmem.session.team import Team
