@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 from urllib.parse import unquote
 
-from acp import schema
 from acp.agent.router import build_agent_router
 from acp.connection import Connection
 from acp.exceptions import RequestError
@@ -29,7 +28,7 @@ from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project
 from massmem.core import events as ev
-from massmem.core.calls import describe_call, split_arguments
+from massmem.core import calls
 from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, MassmemError, TurnError, UnknownSessionError
 from massmem.core.ids import name_by_clock
@@ -37,13 +36,13 @@ from massmem.core.outcome import TurnEnd
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.core.reporting import list_sections
 from massmem.core.text import one_line
-from massmem.providers import acp as programs
-from massmem.providers.acp import Json
-from massmem.render.text import describe_event, describe_limit, describe_search, summarize_turn
+from massmem.providers.acp import VERSION, Json, Messages, describe_call
+from massmem.render.text import describe_event, describe_limit, summarize_turn
 from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from massmem.session.sessions import Sessions
 from massmem.session.team import Team
+from massmem.session.turn_runner import StopReason
 from massmem.tools.documents import File, read_document, read_picture
 
 _MAX_LINE, _MAX_LISTED = 150_000_000, 1_000
@@ -70,7 +69,7 @@ class Conversation:
     cancels: int = 0
     running: Session | None = None
 
-    def stop(self, by: Any) -> None:
+    def stop(self, by: StopReason) -> None:
         self.cancels += 1
         if self.running is not None:
             self.running.stop(by)
@@ -92,7 +91,7 @@ class CouncilAgent:
         """Answer until the editor closes its end; then stop its turns, which stay resumable, and close."""
         with redirect_stdout(output):
             reader, writer = await stdio_streams(limit=_MAX_LINE)
-        self._connection = Connection(self._answer, programs.Messages(reader, writer, {}), listening=False)
+        self._connection = Connection(self._answer, Messages(reader, writer, {}), listening=False)
         try:
             await self._connection.main_loop()
         finally:
@@ -108,7 +107,7 @@ class CouncilAgent:
         takes: Json = {"image": True, "embeddedContext": True}
         abilities = {"loadSession": True, "promptCapabilities": takes, "sessionCapabilities": {"list": Json()}}
         about = {"name": "massmem", "title": "massmem", "version": version("massmem")}
-        return {"protocolVersion": programs.VERSION, "agentCapabilities": abilities, "agentInfo": about}
+        return {"protocolVersion": VERSION, "agentCapabilities": abilities, "agentInfo": about}
 
     async def new_session(self, cwd: str, **_: Any) -> Json:
         project = await asyncio.to_thread(find_project, Path(cwd))
@@ -221,8 +220,8 @@ class CouncilAgent:
 
 
 def _read_question(folder: Path, blocks: Sequence[Any], most: int) -> UserQuestion:
-    """Return the question of a prompt, with its files. most: bytes of one, and of all pictures. Raises InputError."""
-    parts = [_read_block(folder, block, most) for block in blocks]
+    """Return the question of a prompt, with its files. most: bytes of a file, and of all pictures. Raises InputError."""
+    parts = [_read_block(folder.resolve(), block, most) for block in blocks]
     question = UserQuestion(check_question("".join(text for text, _ in parts)))
     for _, file in parts:
         question = add_file(question, file, most) if file else question
@@ -231,30 +230,22 @@ def _read_question(folder: Path, blocks: Sequence[Any], most: int) -> UserQuesti
 
 def _read_block(folder: Path, block: Any, most: int) -> tuple[str, File | None]:
     """Return what stands in the question for a part of a prompt, and its file; None: it has none."""
-    match block:
-        case schema.TextContentBlock():
-            return block.text, None
-        case schema.ImageContentBlock():
-            return "", File(read_picture, "picture", b64decode(block.data))
-        case schema.ResourceContentBlock(uri=uri) if not uri.startswith("file:"):
-            return f"{block.name} ({uri})", None
-        case schema.AudioContentBlock():
-            raise InputError("massmem cannot hear sound", "write what it says")
-        case _:
-            pass
+    if block.type == "text":
+        return block.text, None
+    if block.type == "image":
+        return "", File(read_picture, "picture", b64decode(block.data))
     resource = getattr(block, "resource", block)
     place, _, lines = resource.uri.removeprefix("file://").partition("#")
-    path, root = Path(unquote(place)).resolve(), folder.resolve()
-    name = one_line(str(path).removeprefix(f"{root}/") + (lines and f"#{lines}"), 300)
-    match resource:
-        case schema.TextResourceContents():
-            data = resource.text.encode()
-        case schema.BlobResourceContents():
-            data = b64decode(resource.blob)
-        case _ if not path.is_relative_to(root):
-            raise InputError(f"{path} is not in {root}", "open its folder in the editor, or paste its text")
-        case _:  # the agents read a folder by themselves
-            data = b"" if path.is_dir() else read_file(path, most)
+    path = Path(unquote(place)).resolve()
+    if block.type == "resource":  # the editor has read it
+        data = b64decode(resource.blob) if hasattr(resource, "blob") else resource.text.encode()
+    elif place == resource.uri:
+        return f"{block.name} ({place})", None
+    elif not path.is_relative_to(folder):
+        raise InputError(f"{path} is not in {folder}", "open its folder in the editor, or paste its text")
+    else:  # the agents read a folder by themselves
+        data = b"" if path.is_dir() else read_file(path, most)
+    name = one_line(str(path).removeprefix(f"{folder}/") + (lines and f"#{lines}"), 300)
     return f"@{name}", File(read_document, name, data) if data else None
 
 
@@ -271,8 +262,7 @@ class _Turn:
         self._is_report = team.coordination.presentation == "report"
         self._is_answer = False
         """The text that comes now is the answer."""
-        self._written = ""
-        self._plan: list[Json] = []
+        self._written, self._plan = "", list[Json]()
 
     def show(self, event: ev.Event) -> Iterator[Json]:
         """Yield what the editor shows of an event, which the view has been fed."""
@@ -286,7 +276,7 @@ class _Turn:
             case _:
                 yield from self._show_step(event)
         is_quiet = self._is_alone and not isinstance(event, ev.Notice | ev.AgentFailed | ev.TurnResumed)
-        is_shown = is_quiet or isinstance(event, ev.ToolCalled | ev.ToolReturned | ev.WebSearched | TurnEnd)
+        is_shown = is_quiet or isinstance(event, ev.ToolCalled | ev.ToolReturned | TurnEnd)
         if not is_shown and (line := describe_event(event, self.view)):
             yield _write(f"{line}\n", "agent_thought_chunk")
         if (plan := [*map(self._plan_for, self.view.agents)]) != self._plan:
@@ -307,19 +297,16 @@ class _Turn:
                 yield _write(event.text)
             case ev.AgentDelta(channel="reasoning") if self._is_alone:
                 yield _write(event.text, "agent_thought_chunk")
-            case ev.ToolCalled():
-                self._written = ""
-                kind, main = _KINDS.get(event.name, "other"), split_arguments(event.arguments)[0]
-                title = main if kind != "other" else describe_call(event.name, event.arguments)
-                what = programs.describe_call({"kind": kind, "title": title}, "")
-                yield self._call(event, event.call_id, what, kind=kind, status="in_progress")
+            case ev.ToolCalled(name=name, arguments=arguments):
+                self._written, kind = "", _KINDS.get(name, "other")
+                what = calls.describe_call(name, arguments) if kind == "other" else calls.split_arguments(arguments)[0]
+                title = describe_call({"kind": kind, "title": what}, "")
+                yield self._call(event, event.call_id, title, kind=kind, status="in_progress")
             case ev.ToolReturned() if event.call_id:
                 status = "failed" if event.failed else "completed"
                 yield self._call(event, event.call_id, status=status, sessionUpdate="tool_call_update")
             case ev.AgentBusy(activity="working", what=what):
                 yield self._call(event, secrets.token_hex(8), what, status="completed")
-            case ev.WebSearched(query=query):
-                yield self._call(event, secrets.token_hex(8), f"is {describe_search(query)}", status="completed")
             case _:
                 pass
 
@@ -335,23 +322,19 @@ class _Turn:
             yield end.prompt if isinstance(end, ev.TurnWaiting) else ABANDONED[end.why]
         elif isinstance(end, ev.TurnCompleted):
             answer, written = end.answer.strip(), self._written.strip()
-            if not answer.startswith(written):
-                yield "\n\n(The text above does not count: its attempt failed.)\n\n"
-                written = ""
-            yield "\n\n".join([answer[len(written) :], *write_notes(end.citations)])
-            yield "\n\n---\n" + "\n".join(self._explain(end))
+            is_begun = answer.startswith(written)
+            yield answer[len(written) :] if is_begun else f"\n\n(The text above does not count.)\n\n{answer}"
+            yield "\n\n".join(["", *write_notes(end.citations), "---", *self._explain(end)])
         yield "\n\n"
 
     def _explain(self, end: ev.TurnCompleted) -> Iterator[str]:
-        """Yield how they have decided, a line of Markdown each."""
+        """Yield how they have decided, in paragraphs of Markdown."""
         result, name = self.view.result, self.view.name
         report = result.make_report() if self._mode == "report" else result.report
         for section in list_sections(report, result.authors, name) if report else ():
-            yield f"\n**{section.heading}**\n"
-            yield from (f"- {line.strip()}" for line in section.lines)
-        yield ""
+            yield "\n".join([f"**{section.heading}**", "", *(f"- {line.strip()}" for line in section.lines)])
         agreed = result.dissent.summarize(result.agreement or "", name) if result.dissent else result.agreement
         verdict = "verdict: unsure" if result.verdict == "unsure" else ""
         lines = [agreed, verdict, describe_limit(end), summarize_turn(self.view, end.at), *result.notices]
         lines += [f"{name(error.agent)} failed: {error.error}" for error in result.errors if error.agent]
-        yield from (f"- {one_line(line)}" for line in lines if line)
+        yield "\n".join(f"- {one_line(line)}" for line in lines if line)

@@ -231,15 +231,12 @@ acp_app = typer.Typer(help="Put the team into your editor: the Agent Client Prot
 
 
 @acp_app.command()
-async def acp_command(
-    config: Config = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Write more of the log to stderr.")] = False,
-) -> None:
-    """Answer in an editor that speaks the Agent Client Protocol (Zed, JetBrains, Neovim, Emacs), until it goes.
+async def acp_command(config: Config = None) -> None:
+    """Answer in an editor that speaks the Agent Client Protocol (Zed, JetBrains, Neovim, Emacs), which starts this.
 
-    The editor starts this. The agents read the folder that is open in it. Stdout holds the protocol alone.
+    The agents read the folder that is open in it. Stdout holds the protocol alone; the log is on stderr.
     """
-    log_to_stderr(logging.INFO if verbose else logging.WARNING)
+    log_to_stderr(logging.WARNING)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is written
     from massmem.cli.editor import CouncilAgent
