@@ -21,14 +21,14 @@ from acp.exceptions import RequestError
 from acp.stdio import stdio_streams
 
 from massmem.cli.options import RunOptions
-from massmem.cli.question import UserQuestion, add_file, check_question, read_file
+from massmem.cli.question import UserQuestion, add_files, check_question, read_file
 from massmem.cli.run import ABANDONED, load_team_of
 from massmem.cli.setup import check_first_run, read_environment
 from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project
-from massmem.core import events as ev
 from massmem.core import calls
+from massmem.core import events as ev
 from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, MassmemError, TurnError, UnknownSessionError
 from massmem.core.ids import name_by_clock
@@ -45,10 +45,9 @@ from massmem.session.team import Team
 from massmem.session.turn_runner import StopReason
 from massmem.tools.documents import File, read_document, read_picture
 
-_MAX_LINE, _MAX_LISTED = 150_000_000, 1_000
-"""Bytes of a message; sessions that are looked at, and messages of one that are replayed."""
-_CLOSE_SECONDS = 1.3
-"""For turns to store that they are stopped, and for all else to close."""
+_MAX_LINE, _MAX_LISTED, _CLOSE_SECONDS = 150_000_000, 1_000, 1.3
+"""Bytes of a message; sessions that are looked at, and messages of one that are replayed; to store and close at the
+end."""
 _KINDS = {"read_file": "read", "search_text": "search", "list_files": "search"}
 MODES = {
     "council": "All agents answer, read each other's answers, and vote.",
@@ -130,8 +129,13 @@ class CouncilAgent:
         project = await asyncio.to_thread(find_project, Path(cwd)) if cwd else None
         sessions = Sessions.of(await self._open_team(cwd or home, "council"), COMMAND_LINE_USER)
         listed = [sessions.publish(one) for one in (await sessions.list_conversations(_MAX_LISTED)).sessions]
-        own = [(one, cwd or one.project or home) for one in listed if project in (None, one.project)]
-        return {"sessions": [{"sessionId": one.session_id, "title": one.title, "cwd": place} for one, place in own]}
+        shown = [
+            {"sessionId": one.session_id, "cwd": cwd or one.project or home, "title": one.title}
+            | {"updatedAt": one.updated_at.isoformat()}
+            for one in listed
+            if project in (None, one.project)
+        ]
+        return {"sessions": shown}
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """It holds from the next question on."""
@@ -149,8 +153,7 @@ class CouncilAgent:
         cancels = conversation.cancels
         async with conversation.turn:
             team = await self._open_team(conversation.folder, conversation.mode)
-            most = team.config.files.max_size
-            question = await asyncio.to_thread(_read_question, Path(conversation.folder), prompt, most)
+            question = await asyncio.to_thread(_read_question, conversation.folder, prompt, team.config)
             session = await Session.get_or_create(team, session_id, COMMAND_LINE_USER, project=conversation.project)
             try:
                 for note in await session.wait_for_tools():
@@ -219,13 +222,12 @@ class CouncilAgent:
                 raise
 
 
-def _read_question(folder: Path, blocks: Sequence[Any], most: int) -> UserQuestion:
-    """Return the question of a prompt, with its files. most: bytes of a file, and of all pictures. Raises InputError."""
-    parts = [_read_block(folder.resolve(), block, most) for block in blocks]
+def _read_question(folder: str, blocks: Sequence[Any], team: TeamConfig) -> UserQuestion:
+    """Return the question of a prompt, with its files. Raises InputError."""
+    root, most = Path(folder).resolve(), team.files.max_size
+    parts = [_read_block(root, block, most) for block in blocks]
     question = UserQuestion(check_question("".join(text for text, _ in parts)))
-    for _, file in parts:
-        question = add_file(question, file, most) if file else question
-    return question
+    return add_files(question, [file for _, file in parts if file is not None], most)
 
 
 def _read_block(folder: Path, block: Any, most: int) -> tuple[str, File | None]:
@@ -275,8 +277,7 @@ class _Turn:
                 yield from map(_write, self._end(event))
             case _:
                 yield from self._show_step(event)
-        is_quiet = self._is_alone and not isinstance(event, ev.Notice | ev.AgentFailed | ev.TurnResumed)
-        is_shown = is_quiet or isinstance(event, ev.ToolCalled | ev.ToolReturned | TurnEnd)
+        is_shown = isinstance(event, ev.ToolCalled | ev.ToolReturned | ev.AgentBusy | TurnEnd)
         if not is_shown and (line := describe_event(event, self.view)):
             yield _write(f"{line}\n", "agent_thought_chunk")
         if (plan := [*map(self._plan_for, self.view.agents)]) != self._plan:
