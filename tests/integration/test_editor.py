@@ -151,7 +151,10 @@ async def test_prompt_brings_files_and_pictures(tmp_path: Path, project: Path) -
     assert "Not for agents" not in shown
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("solo", "1 agent"), ("report", "**Only one says**\n\n- It is blue. (a)\n- It is green. (b)")])
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("solo", "1 agent"), ("report", "**Only one says**\n\n- It is blue. (a)\n- It is green. (b)")],
+)
 async def test_mode_changes_how_the_next_question_is_answered(
     tmp_path: Path, project: Path, mode: str, expected: str
 ) -> None:
