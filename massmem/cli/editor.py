@@ -46,14 +46,9 @@ from massmem.session.turn_runner import StopReason
 from massmem.tools.documents import File, read_document, read_picture
 
 _MAX_LINE, _MAX_LISTED, _CLOSE_SECONDS = 150_000_000, 1_000, 1.3
-"""Bytes of a message; sessions that are looked at, and messages of one that are replayed; to store and close at the
-end."""
+"""Bytes of a message; sessions that are looked at, and messages of one that are shown again; to close at the end."""
 _KINDS = {"read_file": "read", "search_text": "search", "list_files": "search"}
-MODES = {
-    "council": "All agents answer, read each other's answers, and vote.",
-    "solo": "The first agent of the team answers alone.",
-    "report": "What all agents say, what is disputed, and what only one says.",
-}
+MODES = ("council", "solo", "report")
 
 
 @dataclass(slots=True)
@@ -109,8 +104,7 @@ class CouncilAgent:
         return {"protocolVersion": VERSION, "agentCapabilities": abilities, "agentInfo": about}
 
     async def new_session(self, cwd: str, **_: Any) -> Json:
-        project = await asyncio.to_thread(find_project, Path(cwd))
-        conversation = Conversation(f"{name_by_clock()}_{secrets.token_hex(3)}", cwd, project)
+        conversation = Conversation(f"{name_by_clock()}_{secrets.token_hex(3)}", cwd, find_project(Path(cwd)))
         return {"sessionId": conversation.id} | await self._open(conversation)
 
     async def load_session(self, cwd: str, session_id: str, **_: Any) -> Json:
@@ -126,7 +120,7 @@ class CouncilAgent:
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> Json:
         """List the conversations of the folder's project, the last used first."""
         home = str(Path.home())
-        project = await asyncio.to_thread(find_project, Path(cwd)) if cwd else None
+        project = find_project(Path(cwd)) if cwd else None
         sessions = Sessions.of(await self._open_team(cwd or home, "council"), COMMAND_LINE_USER)
         listed = [sessions.publish(one) for one in (await sessions.list_conversations(_MAX_LISTED)).sessions]
         shown = [
@@ -171,8 +165,7 @@ class CouncilAgent:
             finally:
                 conversation.running = None
                 await session.close()
-        end = turn.view.result.end
-        if isinstance(end, ev.TurnFailed):
+        if isinstance(end := turn.view.result.end, ev.TurnFailed):
             raise TurnError(end.message, end.hint)
         return {"stopReason": "cancelled" if end is None or isinstance(end, ev.TurnInterrupted) else "end_turn"}
 
@@ -185,7 +178,7 @@ class CouncilAgent:
         """Go on with a conversation from now on; return its modes."""
         await self._open_team(conversation.folder, conversation.mode)  # what is wrong with it is seen at once
         conversation = self._conversations.setdefault(conversation.id, conversation)
-        modes = [{"id": mode, "name": mode.capitalize(), "description": text} for mode, text in MODES.items()]
+        modes = [{"id": mode, "name": mode.capitalize()} for mode in MODES]
         return {"modes": {"currentModeId": conversation.mode, "availableModes": modes}}
 
     async def _open_team(self, folder: str, mode: str) -> Team:
@@ -208,15 +201,16 @@ class CouncilAgent:
             return team
 
     async def _send(self, session_id: str, update: Json) -> None:
-        await self._connection.send_notification("session/update", {"sessionId": session_id, "update": update})
+        with suppress(OSError):  # the editor has gone
+            await self._connection.send_notification("session/update", {"sessionId": session_id, "update": update})
 
     async def _answer(self, method: str, params: Any, is_notification: bool) -> Any:
         """Answer a message of the editor. Raises RequestError, with what to do."""
         try:
             return await self._route(method, params, is_notification)
         except MassmemError as e:
-            text = f"{e.message}: {e.hint}" if e.hint else e.message
-            raise RequestError(-32_602 if isinstance(e, InputError) else -32_603, text) from e
+            code = -32_602 if isinstance(e, InputError) else -32_603
+            raise RequestError(code, f"{e.message}: {e.hint}" if e.hint else e.message) from e
         except RequestError:
             if not is_notification:  # editors send some that are not for us
                 raise
@@ -262,9 +256,8 @@ class _Turn:
         self.view = TurnView(max_rounds=team.coordination.max_rounds)
         self._mode, self._is_alone = mode, len(team.agents) == 1
         self._is_report = team.coordination.presentation == "report"
-        self._is_answer = False
-        """The text that comes now is the answer."""
-        self._written, self._plan = "", list[Json]()
+        self._is_answer, self._written, self._plan = False, "", list[Json]()
+        """Whether the text that comes now is the answer; what was shown of it; the plan that is shown."""
 
     def show(self, event: ev.Event) -> Iterator[Json]:
         """Yield what the editor shows of an event, which the view has been fed."""
@@ -335,7 +328,6 @@ class _Turn:
         for section in list_sections(report, result.authors, name) if report else ():
             yield "\n".join([f"**{section.heading}**", "", *(f"- {line.strip()}" for line in section.lines)])
         agreed = result.dissent.summarize(result.agreement or "", name) if result.dissent else result.agreement
-        verdict = "verdict: unsure" if result.verdict == "unsure" else ""
-        lines = [agreed, verdict, describe_limit(end), summarize_turn(self.view, end.at), *result.notices]
+        lines = [agreed, describe_limit(end), summarize_turn(self.view, end.at), *result.notices]
         lines += [f"{name(error.agent)} failed: {error.error}" for error in result.errors if error.agent]
         yield "\n".join(f"- {one_line(line)}" for line in lines if line)
