@@ -129,7 +129,7 @@ async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, projec
         assert "ANSWER = 42" in opened.editor.read()
 
 
-async def test_what_a_program_does_is_shown(tmp_path: Path, project: Path) -> None:
+async def test_program_as_a_member_shows_what_it_does(tmp_path: Path, project: Path) -> None:
     run = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = 'agent'; import runpy; "
     command = [sys.executable, "-c", f"{run}runpy.run_module('tests.support.acp_agent', run_name='__main__')", "plain"]
     team = tmp_path / "team.yaml"
