@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import signal
+import stat
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine
@@ -30,6 +31,7 @@ from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home
 from massmem.config.projects import find_project
+from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -237,6 +239,9 @@ async def acp_command(config: Config = None) -> None:
     The agents read the folder that is open in it. Stdout holds the protocol alone; the log is on stderr.
     """
     log_to_stderr(logging.WARNING)
+    kinds = [(number, os.fstat(number).st_mode) for number in (0, 1)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number) for number, mode in kinds):
+        raise InputError("stdin and stdout are not the pipes of an editor", "add massmem acp to the editor's settings")
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is written
     from massmem.cli.editor import CouncilAgent

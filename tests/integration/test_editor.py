@@ -336,3 +336,9 @@ def test_stdout_has_the_protocol_alone_and_the_end_of_stdin_is_the_end(tmp_path:
     replies = [json.loads(line) for line in ran.stdout.splitlines()]
     assert replies[0]["result"]["agentCapabilities"]["loadSession"] is True
     assert b"Traceback" not in ran.stderr
+
+
+def test_command_without_an_editor_is_refused(tmp_path: Path) -> None:
+    ran = run_program("acp", "--config", write_council(tmp_path))
+    assert ran.returncode == 2
+    assert b"add massmem acp to the editor's settings" in ran.stderr
