@@ -89,16 +89,9 @@ def attach_files(
     """
     from massmem.tools.documents import File, read_picture  # with the readers of all formats
 
-    for name in files:
-        question = _add_document(question, _read_source(name, settings.max_size))
-    for name in pictures:
-        question = _add_document(question, File(read_picture, name, read_file(name, settings.max_size)))
-    if sum(attachment.file.size for attachment in question.attachments) > settings.max_size:
-        raise InputError(
-            f"the files are larger than {settings.max_size:,} bytes together",
-            "ask about fewer of them, or raise files.max_size in the configuration",
-        )
-    return question
+    most = settings.max_size
+    shown = [File(read_picture, name, read_file(name, most)) for name in pictures]
+    return add_files(question, [*(_read_source(name, most) for name in files), *shown], most)
 
 
 def _read_source(name: str, most: int) -> "File":
@@ -111,15 +104,22 @@ def _read_source(name: str, most: int) -> "File":
     return fetch_document(name, most)
 
 
-def _add_document(question: UserQuestion, file: "File") -> UserQuestion:
-    """Return the question with what is read of a file, and tell how it was read. Raises InputError."""
+def add_files(question: UserQuestion, files: "Sequence[File]", most: int) -> UserQuestion:
+    """Return the question with what is read of files, and tell how. most: bytes of all pictures. Raises InputError."""
     from massmem.tools.documents import add_document, read_file_apart
 
-    document = read_file_apart(file)
-    if document.note:
-        notify(document.note)
-    text = check_question(add_document(question.text, file.name, document))
-    return replace(question, text=text, attachments=(*question.attachments, *document.attachments))
+    for file in files:
+        document = read_file_apart(file)
+        if document.note:
+            notify(document.note)
+        text = check_question(add_document(question.text, file.name, document))
+        question = replace(question, text=text, attachments=(*question.attachments, *document.attachments))
+    if sum(attachment.file.size for attachment in question.attachments) > most:
+        raise InputError(
+            f"the files are larger than {most:,} bytes together",
+            "ask about fewer of them, or raise files.max_size in the configuration",
+        )
+    return question
 
 
 def attach_mentioned_files(text: str, settings: FilesConfig) -> UserQuestion:

@@ -1,9 +1,10 @@
-"""`massmem serve`, `ui`, `worker` and `mcp`: the council as a service.
+"""`massmem serve`, `ui`, `worker`, `mcp` and `acp`: the council as a service.
 
 serve     over HTTP
 ui        the page, for the user of this machine
 worker    recording and compression apart from serving
 mcp       on stdin and stdout, for agents that start it themselves
+acp       the same for editors
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import logging
 import os
 import secrets
 import signal
+import stat
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine
@@ -30,6 +32,7 @@ from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home
 from massmem.config.projects import find_project
+from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
     from massmem.server.service import Settings
@@ -231,6 +234,28 @@ async def mcp_command(
         os._exit(code)  # the thread that waits for stdin cannot be stopped, and the interpreter would wait for it
 
 
+acp_app = typer.Typer(help="Put the team into your editor: the Agent Client Protocol on stdin and stdout.")
+
+
+@acp_app.command()
+async def acp_command(config: Config = None) -> None:
+    """Answer in an editor that speaks the Agent Client Protocol (Zed, JetBrains, Neovim, Emacs), which starts this.
+
+    The agents read the folder that is open in it. Stdout holds the protocol alone; the log is on stderr.
+    """
+    log_to_stderr(logging.WARNING)
+    kinds = [(number, os.fstat(number).st_mode) for number in (0, 1)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number) for number, mode in kinds):
+        raise InputError("stdin and stdout are not the pipes of an editor", "add massmem acp to the editor's settings")
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is written
+    from massmem.cli.editor import CouncilAgent
+    from massmem.isolation import end_in_time
+
+    code = await _run_until_signal(CouncilAgent(config).serve(output), partial(end_in_time, _CLOSING))
+    os._exit(code)  # what is not recorded yet, the next run records
+
+
 async def _run_until_signal(work: Coroutine[Any, Any, None], on_ready: Callable[[], None]) -> int:
     """Return 0 when the work has ended by itself, else the exit code of the signal that ended it.
 
@@ -246,7 +271,7 @@ async def _run_until_signal(work: Coroutine[Any, Any, None], on_ready: Callable[
     with handle_signals((signal.SIGINT, signal.SIGTERM), stop):
         on_ready()
         if sys.stdin.isatty():
-            notify("another program should start this, and write MCP to its stdin; Ctrl-C ends it")
+            notify("another program should start this, and write to its stdin; Ctrl-C ends it")
         await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         if stopped.done():
             serving.cancel()

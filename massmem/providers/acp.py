@@ -217,7 +217,7 @@ class _Link:
         except OSError as e:
             raise ProviderConnectionError(f"{self._backend.type} does not start: {e.strerror}") from e
         self._reading = asyncio.create_task(self._read_stderr(process))
-        self._connection = Connection(self._answer, _Messages(process, self._sessions))
+        self._connection = Connection(self._answer, Messages(process.stdout, process.stdin, self._sessions))
         can_read = self._read_file is not None and bool(self._backend.folder)
         abilities = {"fs": {"readTextFile": can_read, "writeTextFile": False}, "terminal": False}
         about = {"name": "massmem", "version": "1"}
@@ -390,16 +390,16 @@ class _Link:
             self._last_words = (self._last_words + data)[-_LAST_WORDS:]
 
 
-class _Messages:
+class Messages:
     """The messages of a program, a line each; the SDK's connection reads and writes them here."""
 
-    def __init__(self, process: asyncio.subprocess.Process, sessions: Mapping[str, "asyncio.Queue[Json]"]) -> None:
-        assert process.stdin is not None and process.stdout is not None
-        self._in, self._out, self._sessions = process.stdin, process.stdout, sessions
+    def __init__(self, source: Any, sink: Any, sessions: Mapping[str, "asyncio.Queue[Json]"]) -> None:
+        """source, sink: a StreamReader and a StreamWriter. sessions: updates that wait to be read."""
+        self._in, self._out, self._sessions = source, sink, sessions
 
     async def send(self, message: Json) -> None:
-        self._in.write(json.dumps(message).encode() + b"\n")
-        await self._in.drain()
+        self._out.write(json.dumps(message).encode() + b"\n")
+        await self._out.drain()
 
     async def receive(self) -> Json | None:
         """Return the next message; None: the program has ended, or writes a line without end."""
@@ -407,7 +407,7 @@ class _Messages:
             if sum(queue.qsize() for queue in self._sessions.values()) > _MAX_UPDATES:
                 await asyncio.sleep(0.01)  # who reads them goes on; the program waits once its pipe is full
             try:
-                line = await self._out.readline()
+                line = await self._in.readline()
             except (ValueError, OSError):
                 return None
             if not line:
@@ -418,7 +418,7 @@ class _Messages:
                     return cast("Json", message)
 
     async def close(self) -> None:
-        self._in.close()
+        self._out.close()
 
 
 class _Reply:
