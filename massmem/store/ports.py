@@ -76,6 +76,7 @@ class SessionLog(Protocol):
         state: SessionState | None = None,
         owner: str = "",
         release_lease: bool = False,
+        no_facts: str | None = None,
     ) -> list[int]:
         """Store events in order and, in the same transaction, what they mean for the tables.
 
@@ -83,6 +84,7 @@ class SessionLog(Protocol):
         state: replaces the session's state in the same transaction; None: the state stays as it is.
         owner: who runs the turn and holds the session's lease; "" for an append outside of turns.
         release_lease: release the owner's lease in the same transaction.
+        no_facts: why no model is to read the events; None: facts are extracted where a model is configured.
         Returns the sequence number of each event; numbers grow within a session.
 
         Raises SessionBusyError: somebody else holds the lease, or has begun this turn; nothing was stored.

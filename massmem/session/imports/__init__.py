@@ -1,5 +1,6 @@
 """Conversations of other programs: makes sessions of them, and brings these up to date with a newer export."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +30,9 @@ from massmem.store.ports import SessionStore
 
 _NO_COST = Usage(requests=0)
 _TURNS_AT_ONCE = 200
-"""That one transaction stores: others write between two of them."""
+"""That one transaction stores: it takes a tenth of a second."""
+_PAUSE = 0.1
+"""Seconds until the next one: who waits for the lock of SQLite asks ten times a second, and nobody is next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,9 @@ async def import_conversation(
             while progress(first) and first < len(turns):
                 part = enumerate(turns[first : first + _TURNS_AT_ONCE], first + 1)
                 events = [event for number, turn in part for event in _build_events(session_id, number, turn)]
-                await store.append(session_id, first + 1, events)
+                await store.append(session_id, first + 1, events, no_facts=None if facts else WITHOUT_FACTS)
                 first = min(first + _TURNS_AT_ONCE, len(turns))
-            if not facts:
-                extractions = await store.list_due_recordings("extract", len(turns), session_id)
-                await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
+                await asyncio.sleep(_PAUSE)
     except (SessionBusyError, MemoryUnavailable):
         return replace(result, busy=True)
     return replace(result, added=first - len(stored))

@@ -101,6 +101,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         state: SessionState | None = None,
         owner: str = "",
         release_lease: bool = False,
+        no_facts: str | None = None,
     ) -> list[int]:
         batch = [encode_event(event) for event in events]
         *_, newest = [0, *await self._server.run("ZREVRANGE", USED, 0, 0, "WITHSCORES")]
@@ -114,6 +115,9 @@ class RedisStore(RedisKeyTable, RedisFileTable):
             if state is not None:
                 stored.state = _clean_state(state)
             seqs = record.append(turn, batch, int(newest))
+            if no_facts is not None:
+                end = {"status": "done", "reason": no_facts}
+                record.edit_jobs(lambda job: end if job.kind == "extract" and job.seq >= seqs[0] else None)
             if record.is_whole:
                 record.trim(self._retention)
             return seqs

@@ -42,9 +42,12 @@ _END = sa.bindparam("end", type_=sa.Integer)
 _REMEMBERED = _m.metadata["remember"].as_boolean().is_(None)
 """Of a message: memory was on for its author. The mark is only set to false."""
 QUEUE_EXTRACTION = sa.insert(recordings).from_select(
-    ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at"],
+    ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at", "status", "reason"],
     sa.select(
-        _m.session_id, _END, sa.literal("extract"), _m.agent_id, TURN, _SINCE, sa.bindparam("at", type_=UtcDateTime)
+        *(_m.session_id, _END, sa.literal("extract"), _m.agent_id, TURN, _SINCE),
+        sa.bindparam("at", type_=UtcDateTime),
+        sa.bindparam("status", type_=sa.Text),
+        sa.bindparam("reason", type_=CleanText),
     )
     .where(_m.session_id == SESSION, _m.seq > _SINCE, _m.seq <= _END, _m.agent_id.is_not(None), _REMEMBERED)
     .group_by(_m.session_id, _m.agent_id),
