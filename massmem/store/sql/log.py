@@ -399,9 +399,11 @@ _final, _answer = chat_messages.alias("final"), chat_messages.alias("answer")
 _REPEATED_ANSWERS = (
     sa.select(_answer.c.id)
     .select_from(_final)
-    .join(_answer, sa.and_(_answer.c.session_id == _final.c.session_id, _answer.c.turn == _final.c.turn))
+    .join(turns, sa.and_(turns.c.session_id == _final.c.session_id, turns.c.turn == _final.c.turn))
+    .join(_answer, sa.and_(_answer.c.session_id == _final.c.session_id, _answer.c.seq > turns.c.question_seq))
     .where(
         _final.c.id.in_(sa.bindparam("of_messages", expanding=True)),
+        _answer.c.seq < _final.c.seq,
         _final.c.final,
         _answer.c.kind == "assistant",
         ~_answer.c.final,
