@@ -20,11 +20,10 @@ from massmem.recording.forgetting import STRUCTURE
 from massmem.store.encoding import clean_json
 from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
-from massmem.store.projection import make_message_id
+from massmem.store.projection import WITHOUT_FACTS, make_message_id
 
 _MOST, _DIGITS = 1_000_000_000, 18
 """Events and turns of a log, and digits of its other numbers."""
-WITHOUT_FACTS = "imported without facts"
 _OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_at", "forgotten"}
 
 

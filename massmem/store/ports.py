@@ -39,6 +39,7 @@ HELD = datetime(9999, 1, 1, tzinfo=UTC)
 """The next attempt of a job that was recorded in a memory that does not last."""
 
 
+LogPages = AsyncIterable[Sequence[LogEntry]]
 FilePages = AsyncIterable[Mapping[str, bytes]]
 """The files of a session, by the SHA-256 of their bytes, a few at a time."""
 
@@ -76,7 +77,6 @@ class SessionLog(Protocol):
         state: SessionState | None = None,
         owner: str = "",
         release_lease: bool = False,
-        no_facts: str | None = None,
     ) -> list[int]:
         """Store events in order and, in the same transaction, what they mean for the tables.
 
@@ -84,7 +84,6 @@ class SessionLog(Protocol):
         state: replaces the session's state in the same transaction; None: the state stays as it is.
         owner: who runs the turn and holds the session's lease; "" for an append outside of turns.
         release_lease: release the owner's lease in the same transaction.
-        no_facts: why no model is to read the events; None: facts are extracted where a model is configured.
         Returns the sequence number of each event; numbers grow within a session.
 
         Raises SessionBusyError: somebody else holds the lease, or has begun this turn; nothing was stored.
@@ -370,11 +369,14 @@ class SessionCatalogue(Protocol):
         ...
 
     async def import_session(
-        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+        self, copy: SessionCopy, log: LogPages, files: FilePages | None = None, *, replaces: int | None = None
     ) -> None:
         """Store a session of another store in place of the one with this id, whole or not at all.
 
         log: pages of the log in order; their numbers are kept, and the tables are derived from them anew.
+        replaces: the last number of the log that is there, as far as the caller knows, 0 without a log; None: any.
+
+        Raises SessionBusyError: the log there ends elsewhere, and nothing was changed.
         """
         ...
 
@@ -445,6 +447,12 @@ def lease_lost_error(session_id: str) -> SessionBusyError:
     return SessionBusyError(
         f"another process has taken over {session_id}: the store could not be reached for too long",
         "see what became of the question with: massmem sessions show",
+    )
+
+
+def replaced_error(session_id: str) -> SessionBusyError:
+    return SessionBusyError(
+        f"{session_id} was written to while it was to be replaced, and stays as it is", "run the same command again"
     )
 
 

@@ -164,7 +164,6 @@ class _Changes:
     """New values by number of the turn."""
     extractions: list[tuple[int, QueueExtraction]] = field(default_factory=list[tuple[int, QueueExtraction]])
     """Each with its turn."""
-    extraction: Row = field(default_factory=lambda: {"status": "pending", "reason": None})
     session: Row = field(default_factory=dict[str, Any])
     updates: list[UpdateSession] = field(default_factory=list[UpdateSession])
     empty: bool = True
@@ -198,9 +197,8 @@ def append_events(
     batch: Sequence[EncodedEvent],
     *,
     owner: str = "",
-    no_facts: str | None = None,
 ) -> list[int]:
-    """Store events after the newest of the session. Returns their sequence numbers. owner, no_facts: as for `append`.
+    """Store events after the newest of the session. Returns their sequence numbers. owner: as for `append`.
 
     Raises StoreError for an unknown session, SessionBusyError when somebody else has its lease, or began the turn.
     """
@@ -219,8 +217,6 @@ def append_events(
     for row in changes.rows["recordings"]:
         if row["kind"] == "episode":
             row["position"] = position = position + 1
-    if no_facts is not None:
-        changes.extraction = {"status": "done", "reason": no_facts}
     _store(connection, database, session_id, numbered, changes)
     return [event.seq for event in numbered]
 
@@ -326,8 +322,10 @@ def _store(
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
     """newest: the time of the newest event and whether it is an import, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
-    extraction = key | changes.extraction
-    rows = [{**extraction, "of_turn": turn, "end": one.seq, "at": one.time} for turn, one in changes.extractions]
+    rows = [
+        {**key, "of_turn": turn, "end": one.seq, "at": one.time, "done_as": one.done_as}
+        for turn, one in changes.extractions
+    ]
     if rows:
         connection.execute(QUEUE_EXTRACTION, rows)
     for _, group in groupby(({**key, "of_turn": turn, **values} for turn, values in changes.turns.items()), tuple):
@@ -466,7 +464,6 @@ class SqlSessionLog:
         state: SessionState | None = None,
         owner: str = "",
         release_lease: bool = False,
-        no_facts: str | None = None,
     ) -> list[int]:
         if not events:
             return []
@@ -476,7 +473,7 @@ class SqlSessionLog:
             save_state = build_save_state(self._database, session_id, state.model_copy(update={"updated_at": now()}))
 
         def change(connection: sa.Connection) -> list[int]:
-            seqs = append_events(connection, self._database, session_id, turn, batch, owner=owner, no_facts=no_facts)
+            seqs = append_events(connection, self._database, session_id, turn, batch, owner=owner)
             if save_state is not None:
                 connection.execute(save_state)
             if owner and release_lease:
