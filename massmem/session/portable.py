@@ -17,6 +17,7 @@ from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, Ses
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
 from massmem.recording.forgetting import STRUCTURE
+from massmem.session.copies import rename_payload, requeue
 from massmem.store.encoding import clean_json
 from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
@@ -78,21 +79,16 @@ class PortableSession:
 
     def list_entries(self, session_id: str, *, facts: bool) -> list[LogEntry]:
         """Return the log under another id, to be recorded. What was forgotten stays so. facts: as for an import."""
+        old_id, no_facts = self.session.session_id, None if facts else WITHOUT_FACTS
         return [
-            entry.model_copy(
-                update={
-                    "payload": self._rename(entry.payload, session_id),
-                    "recordings": tuple(_requeue(job, session_id, facts=facts) for job in entry.recordings),
-                }
+            LogEntry(
+                seq=entry.seq,
+                turn=entry.turn,
+                payload=rename_payload(entry.payload, old_id, session_id),
+                recordings=tuple(requeue(job, session_id, no_facts) for job in entry.recordings),
             )
             for entry in self.entries
         ]
-
-    def _rename(self, payload: str, session_id: str) -> str:
-        event = ev.decode_event(payload)
-        if getattr(event, "session_id", None) != self.session.session_id:
-            return payload
-        return event.model_copy(update={"session_id": session_id}).model_dump_json()
 
     def describe(self, session_id: str, owner: Owner, group: str) -> SessionCopy:
         """Return what the session is beside its log, for a new owner. group: see `memory_group`."""
@@ -137,14 +133,6 @@ def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:
     )
     payload = ev.decode_event(dump_json(entry["event"])).model_dump_json()
     return LogEntry(seq=entry["seq"], turn=entry["turn"], payload=payload, recordings=jobs)
-
-
-def _requeue(job: RecordingJob, session_id: str, *, facts: bool) -> RecordingJob:
-    changes: dict[str, object] = {"session_id": session_id, "message_id": make_message_id(session_id, job.seq)}
-    if job.status != "forgotten":
-        is_done = job.kind == "extract" and not facts
-        changes |= {"status": "done", "reason": WITHOUT_FACTS} if is_done else {"status": "pending"}
-    return job.model_copy(update=changes)
 
 
 def list_forgotten(entries: Sequence[LogEntry]) -> set[str]:
