@@ -29,23 +29,21 @@ async def copy_log(
     async for page in read_log_pages(store, session_id):
         entries = list(takewhile(is_included, page))
         if entries:
-            yield [_rename_entry(entry, session_id, copy_id, is_shared=entry.seq <= shared) for entry in entries]
+            yield [rename_entry(e, session_id, copy_id, FACTS_STAY, is_shared=e.seq <= shared) for e in entries]
         if len(entries) < len(page):
             return
 
 
-def _rename_entry(entry: LogEntry, source_id: str, copy_id: str, *, is_shared: bool) -> LogEntry:
-    recordings = () if is_shared else tuple(requeue(job, copy_id, FACTS_STAY) for job in entry.recordings)
-    payload = rename_payload(entry.payload, source_id, copy_id)
-    return LogEntry(seq=entry.seq, turn=entry.turn, payload=payload, recordings=recordings)
-
-
-def rename_payload(payload: str, old_id: str, new_id: str) -> str:
-    """Return an event as JSON; of a session with the old id, it is of the one with the new id."""
-    fields = json.loads(payload)
-    if fields.get("session_id") == old_id:
-        fields["session_id"] = new_id
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def rename_entry(
+    entry: LogEntry, old_id: str, new_id: str, no_facts: str | None = None, *, is_shared: bool = False
+) -> LogEntry:
+    """Return the entry as one of another session. no_facts: see `requeue`. is_shared: it is not to be recorded."""
+    event = json.loads(entry.payload)
+    if event.get("session_id") == old_id:
+        event["session_id"] = new_id
+    payload = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    jobs = () if is_shared else tuple(requeue(job, new_id, no_facts) for job in entry.recordings)
+    return LogEntry(seq=entry.seq, turn=entry.turn, payload=payload, recordings=jobs)
 
 
 def requeue(job: RecordingJob, session_id: str, no_facts: str | None = None) -> RecordingJob:

@@ -17,7 +17,7 @@ from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, Ses
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
 from massmem.recording.forgetting import STRUCTURE
-from massmem.session.copies import rename_payload, requeue
+from massmem.session.copies import rename_entry
 from massmem.store.encoding import clean_json
 from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
@@ -79,16 +79,8 @@ class PortableSession:
 
     def list_entries(self, session_id: str, *, facts: bool) -> list[LogEntry]:
         """Return the log under another id, to be recorded. What was forgotten stays so. facts: as for an import."""
-        old_id, no_facts = self.session.session_id, None if facts else WITHOUT_FACTS
-        return [
-            LogEntry(
-                seq=entry.seq,
-                turn=entry.turn,
-                payload=rename_payload(entry.payload, old_id, session_id),
-                recordings=tuple(requeue(job, session_id, no_facts) for job in entry.recordings),
-            )
-            for entry in self.entries
-        ]
+        no_facts = None if facts else WITHOUT_FACTS
+        return [rename_entry(entry, self.session.session_id, session_id, no_facts) for entry in self.entries]
 
     def describe(self, session_id: str, owner: Owner, group: str) -> SessionCopy:
         """Return what the session is beside its log, for a new owner. group: see `memory_group`."""

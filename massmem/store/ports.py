@@ -450,10 +450,11 @@ def lease_lost_error(session_id: str) -> SessionBusyError:
     )
 
 
-def replaced_error(session_id: str) -> SessionBusyError:
-    return SessionBusyError(
-        f"{session_id} was written to while it was to be replaced, and stays as it is", "run the same command again"
-    )
+def check_replaced(session_id: str, replaces: int | None, last: int) -> None:
+    """Raise SessionBusyError: the log that ends with the number `last` is not the one to be replaced."""
+    if replaces not in (None, last):
+        what = f"{session_id} was written to while it was to be replaced, and stays as it is"
+        raise SessionBusyError(what, "run the same command again")
 
 
 def turn_started_error() -> SessionBusyError:

@@ -145,12 +145,12 @@ def edit_until_kill(service: Service, memory_id: str, texts: list[str]) -> tuple
     client, counts = service.client("alice"), Counter(kills=1)
     (memory,) = client.get("/api/v1/memories").json()["memories"]
     changes = [c["text"] for c in client.get(f"/api/v1/memories/{memory['id']}").json()["changes"]]
-    made = [text for text in changes if text in texts]
-    counts["lost"] = len(set(answered) - set(made))
-    counts["twice"] = len(made) - len(set(made))
-    counts["ghost"] = max(0, len(made) - len(answered) - 1)  # the one that was cut off may be made
-    counts["lie"] = made != texts[: len(made)] or memory["text"] != (changes or [memory["text"]])[-1]
-    return made, counts
+    changed = [text for text in changes if text in texts]
+    counts["lost"] = len(set(answered) - set(changed))
+    counts["twice"] = len(changed) - len(set(changed))
+    counts["ghost"] = max(0, len(changed) - len(answered) - 1)  # the one that was cut off may be changed
+    counts["lie"] = changed != texts[: len(changed)] or memory["text"] != (changes or [memory["text"]])[-1]
+    return changed, counts
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(60, marks=pytest.mark.full)])
@@ -161,9 +161,9 @@ def test_an_edit_of_the_page_outlives_a_kill(tmp_path: Path, times: int) -> None
     assert first.status_code == 201, first.text
     for number in range(times):
         texts = [f"The ferry leaves at pier {number}-{n}." for n in range(200)]
-        made, counts = edit_until_kill(service, first.json()["id"], texts)
+        changed, counts = edit_until_kill(service, first.json()["id"], texts)
         total.update(counts)
-        edits += len(made)
+        edits += len(changed)
     service.stop()
     check(f"edit on the page, {edits} edits, {times} kills", total, "twice")
     assert edits > 0

@@ -105,9 +105,7 @@ async def import_conversation(
             first = len(stored)
             while progress(first) and first < len(turns):
                 part = enumerate(turns[first : first + _TURNS_AT_ONCE], first + 1)
-                events = [
-                    event for number, turn in part for event in _build_events(session_id, number, turn, facts=facts)
-                ]
+                events = [e for number, turn in part for e in _build_events(session_id, number, turn, facts=facts)]
                 await store.append(session_id, first + 1, events)
                 first = min(first + _TURNS_AT_ONCE, len(turns))
                 await asyncio.sleep(_PAUSE)
@@ -169,8 +167,8 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
         for turn in range(first, 1 + (0 if last is None else last.turn)):
             await hand_over(store, session_id, turn)
         await memories.withdraw(index, session_id, first)
-        last_seq = pages[-1][-1].seq
-        await store.import_session(copy.model_copy(update={"session": session}), read_log(), replaces=last_seq)
+        copy = copy.model_copy(update={"session": session})
+        await store.import_session(copy, read_log(), replaces=pages[-1][-1].seq)
         # A recorder may have taken something out of the queue before.
         await memories.withdraw(index, session_id, first)
     return 0 if last is None else last.turn - first + 1

@@ -43,8 +43,8 @@ from massmem.store.ports import (
     LogPages,
     Retention,
     StoreInfo,
+    check_replaced,
     lease_lost_error,
-    replaced_error,
     unknown_session_error,
 )
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, depends_on_log, is_conversation
@@ -470,11 +470,6 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         self, copy: SessionCopy, log: LogPages, files: FilePages | None = None, *, replaces: int | None = None
     ) -> None:
         """The session comes whole, also what is over the limit: that goes when the conversation goes on."""
-
-        def check(old: Record | None) -> None:
-            if replaces not in (None, 0 if old is None else old.stored.seq):
-                raise replaced_error(copy.session.session_id)
-
         session = _clean_session(copy.session)
         new = Record(StoredSession(session=session.model_copy(update={"message_count": 0})))
         async for entries in log:
@@ -483,7 +478,12 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         if copy.state.updated_at is not None:
             new.stored.state = _clean_state(copy.state, copy.state.updated_at)
         added = await self._add_files(session.session_id, files)  # first: an import that is cut off is made again
-        await self._change(session.session_id, lambda _: None, new=new, check=check)
+        await self._change(
+            session.session_id,
+            lambda _: None,
+            new=new,
+            check=lambda old: check_replaced(session.session_id, replaces, old.stored.seq if old else 0),
+        )
         stored = await self._server.run("HKEYS", files_key(session.session_id))
         await self.delete_files(session.session_id, [*{*stored} - added])
 

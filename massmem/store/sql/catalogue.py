@@ -21,7 +21,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import MAX_BROWSERS, FilePages, LogPages, replaced_error, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, LogPages, check_replaced, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -232,8 +232,7 @@ class SqlSessionCatalogue:
         """Delete what is there under this id, with all that belongs to it, and create the session anew."""
         self._database.dialect.lock_session(connection, session.session_id)
         last = sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == session.session_id)
-        if replaces not in (None, connection.execute(last).scalar() or 0):
-            raise replaced_error(session.session_id)
+        check_replaced(session.session_id, replaces, connection.execute(last).scalar() or 0)
         connection.execute(_DELETE, {"of_session": session.session_id})
         connection.execute(sa.insert(chat_sessions), session.model_dump() | {"message_count": 0})
 

@@ -322,10 +322,7 @@ def _store(
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
     """newest: the time of the newest event and whether it is an import, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
-    rows = [
-        {**key, "of_turn": turn, "end": one.seq, "at": one.time, "done_as": one.done_as}
-        for turn, one in changes.extractions
-    ]
+    rows = [{**key, "of_turn": n, "end": e.seq, "at": e.time, "done_as": e.done_as} for n, e in changes.extractions]
     if rows:
         connection.execute(QUEUE_EXTRACTION, rows)
     for _, group in groupby(({**key, "of_turn": turn, **values} for turn, values in changes.turns.items()), tuple):
