@@ -185,6 +185,7 @@ def print_history(chains: Sequence[Chain]) -> None:
         for entry in chain.entries:
             until = f"until {_format_day(entry.until)}" if entry.until else "holds"
             others = f"; {', '.join(entry.disputed_by)} otherwise" if entry.disputed_by else ""
+            others += f"; {entry.note}" if entry.note else ""
             line = f"{one_line(entry.claim.value, 60)}  since {_format_day(entry.since)}, {until}"
             last = entry.memories[-1]
             origin = f"{', '.join(entry.authors)}{others}; {last.session_id} turn {last.turn}, memory {last.short_id}"

@@ -391,6 +391,8 @@ class TurnCompleted(SourceEvent):
     """As in `answer_submitted`, of the model that wrote `answer`."""
     report: Report | None = None
     """Who says what, with `coordination.presentation: report`."""
+    no_facts: bool = False
+    """No model reads the turn for facts: it was imported without them."""
 
 
 class TurnFailed(EventBase):

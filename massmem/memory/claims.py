@@ -195,6 +195,11 @@ class Entry:
     """Who says otherwise at the same time."""
 
     @property
+    def note(self) -> str:
+        """Why it stands only in the log as yet; empty: the index has it."""
+        return next((memory.note for memory in self.memories if memory.is_queued), "")
+
+    @property
     def message_ids(self) -> frozenset[str]:
         return frozenset(message_id for memory in self.memories for message_id in memory.message_ids)
 
@@ -224,6 +229,7 @@ class Chain:
                 "disputed_by": list(entry.disputed_by),
                 "memory_ids": [memory.id for memory in entry.memories],
                 "message_ids": sorted(entry.message_ids),
+                "note": entry.note,
             }
             for entry in self.entries
         ]

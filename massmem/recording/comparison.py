@@ -47,11 +47,8 @@ class Comparison:
 
 async def compare(store: SessionStore, memory: "IndexedMemory") -> Comparison:
     """Compare the index with the store; change neither. Raises StoreError, MemoryUnavailable."""
-    present, recorded, mark = (
-        await memory.list_sessions(),
-        await store.read_recording_marks(),
-        dict[str, tuple[int, ...]](),
-    )
+    present, recorded = await memory.list_sessions(), await store.read_recording_marks()
+    mark = dict[str, tuple[int, ...]]()
     with suppress(OSError, ValueError):
         mark = {name: tuple(row) for name, row in json.loads(memory.mark_file.read_bytes()).items()}
     is_own = not mark.keys().isdisjoint(map(_hash, recorded))

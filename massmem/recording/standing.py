@@ -10,6 +10,7 @@ from dataclasses import replace
 from massmem.core.ids import make_message_id
 from massmem.core.records import MessageRecord, MessageToRecord, is_remembered
 from massmem.memory.access import HERE
+from massmem.memory.claims import read_claims
 from massmem.memory.origins import AGENT, find_tool_name, name_tool_origin
 from massmem.memory.persistent import QUEUED, USER, Memory, MemoryChange
 from massmem.memory.quoting import NOT_CHOSEN
@@ -117,4 +118,6 @@ def _apply(memory: Memory, change: MemoryChange) -> Memory:
     if change.action in ("promote", "demote"):
         return replace(memory, is_global=change.action == "promote")
     text = memory.text.replace(change.old, change.text)
-    return replace(memory, text=text, edited_at=change.created_at, origin=USER, rests_on="")
+    is_users = memory.kind == "episode" and memory.agent_id == USER
+    claims = tuple(read_claims(text, text)) if is_users and memory.claims else ()  # others are a model's
+    return replace(memory, text=text, edited_at=change.created_at, origin=USER, rests_on="", claims=claims)

@@ -29,28 +29,28 @@ async def copy_log(
     async for page in read_log_pages(store, session_id):
         entries = list(takewhile(is_included, page))
         if entries:
-            yield [_rename_entry(entry, session_id, copy_id, is_shared=entry.seq <= shared) for entry in entries]
+            yield [rename_entry(e, session_id, copy_id, FACTS_STAY, is_shared=e.seq <= shared) for e in entries]
         if len(entries) < len(page):
             return
 
 
-def _rename_entry(entry: LogEntry, source_id: str, copy_id: str, *, is_shared: bool) -> LogEntry:
-    payload = json.loads(entry.payload)
-    if payload.get("session_id") == source_id:
-        payload["session_id"] = copy_id
-    return LogEntry(
-        seq=entry.seq,
-        turn=entry.turn,
-        payload=json.dumps(payload, ensure_ascii=False, separators=(",", ":")),
-        recordings=() if is_shared else tuple(_requeue(job, copy_id, reads_facts=False) for job in entry.recordings),
-    )
+def rename_entry(
+    entry: LogEntry, old_id: str, new_id: str, no_facts: str | None = None, *, is_shared: bool = False
+) -> LogEntry:
+    """Return the entry as one of another session. no_facts: see `requeue`. is_shared: it is not to be recorded."""
+    event = json.loads(entry.payload)
+    if event.get("session_id") == old_id:
+        event["session_id"] = new_id
+    payload = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    jobs = () if is_shared else tuple(requeue(job, new_id, no_facts) for job in entry.recordings)
+    return LogEntry(seq=entry.seq, turn=entry.turn, payload=payload, recordings=jobs)
 
 
-def _requeue(job: RecordingJob, session_id: str, *, reads_facts: bool) -> RecordingJob:
-    """Return the job as a new one of the session. What was forgotten stays forgotten."""
+def requeue(job: RecordingJob, session_id: str, no_facts: str | None = None) -> RecordingJob:
+    """Return the job as a new one of the session; what was forgotten stays so. no_facts: why no model reads it."""
     changes: dict[str, object] = {"session_id": session_id, "message_id": make_message_id(session_id, job.seq)}
-    if job.kind == "extract" and not reads_facts and job.status != "forgotten":
-        changes |= {"status": "done", "reason": FACTS_STAY}
+    if job.kind == "extract" and no_facts and job.status != "forgotten":
+        changes |= {"status": "done", "reason": no_facts}
     elif job.status != "forgotten":
         changes |= {"status": "pending", "attempts": 0, "reason": None, "next_attempt_at": None}
     return job.model_copy(update=changes)
@@ -75,11 +75,7 @@ async def hand_over(store: SessionStore, session_id: str, turn: int | None = Non
     heir = max(shares, key=lambda name: (shares[name], name))
     last = shares[heir]
     async for page in read_log_pages(store, session_id):
-        jobs = {
-            entry.seq: tuple(_requeue(job, heir, reads_facts=True) for job in entry.recordings)
-            for entry in page
-            if entry.seq <= last
-        }
+        jobs = {entry.seq: tuple(requeue(job, heir) for job in entry.recordings) for entry in page if entry.seq <= last}
         copies = await store.export_log(heir, page[0].seq - 1, len(page))
         taken = [
             entry.model_copy(update={"recordings": jobs[entry.seq]})

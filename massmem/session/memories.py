@@ -22,7 +22,7 @@ from massmem.core.ids import make_message_id, read_seq
 from massmem.core.messages import clean_text
 from massmem.core.records import COMMAND_LINE_USER, EVERYBODY, Everybody, MessageRecord, Owner, SessionRecord
 from massmem.memory.access import HERE
-from massmem.memory.claims import Chain
+from massmem.memory.claims import Chain, build_chains, find_topic
 from massmem.memory.opening import index_root
 from massmem.memory.persistent import (
     PINNED_TOKENS,
@@ -203,10 +203,17 @@ class Memories:
         return Hits(recalled, await self._mark_withdrawn(beyond), unavailable, backlog)
 
     async def read_history(self, query: str, view: View) -> tuple[Sequence[Chain], Backlog]:
-        """Return the values of what the query names, by topic, the best first."""
+        """Return the values of what the query names, by topic, the best first, with the changes that wait."""
         scope = await self._build_scope(view)
         async with self.open_view() as (index, backlog):
-            return await index.read_history(query, scope), backlog
+            chains = await index.read_history(query, scope)
+        if backlog.waiting:
+            stated = {memory.id: memory for chain in chains for entry in chain.entries for memory in entry.memories}
+            memories = await apply_queued_changes(self.store, stated.values())
+            edited = [find_topic(claim) for memory in memories if memory.is_queued for claim in memory.claims]
+            new = build_chains(memories)
+            chains = [new[topic] for topic in dict.fromkeys([*(c.topic for c in chains), *edited]) if topic in new]
+        return chains, backlog
 
     @asynccontextmanager
     async def open_view(self) -> AsyncGenerator[tuple["IndexedMemory", Backlog]]:

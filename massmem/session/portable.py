@@ -17,14 +17,14 @@ from massmem.core.records import LogEntry, Owner, RecordingJob, SessionCopy, Ses
 from massmem.core.redact import mask_values, redact_values
 from massmem.core.text import dump_json
 from massmem.recording.forgetting import STRUCTURE
+from massmem.session.copies import rename_entry
 from massmem.store.encoding import clean_json
 from massmem.store.lookup import read_log_pages
 from massmem.store.ports import SessionStore
-from massmem.store.projection import make_message_id
+from massmem.store.projection import WITHOUT_FACTS, make_message_id
 
 _MOST, _DIGITS = 1_000_000_000, 18
 """Events and turns of a log, and digits of its other numbers."""
-WITHOUT_FACTS = "imported without facts"
 _OF_JOBS = {"seq", "kind", "agent_id", "position", "since", "status", "created_at", "forgotten"}
 
 
@@ -79,21 +79,8 @@ class PortableSession:
 
     def list_entries(self, session_id: str, *, facts: bool) -> list[LogEntry]:
         """Return the log under another id, to be recorded. What was forgotten stays so. facts: as for an import."""
-        return [
-            entry.model_copy(
-                update={
-                    "payload": self._rename(entry.payload, session_id),
-                    "recordings": tuple(_requeue(job, session_id, facts=facts) for job in entry.recordings),
-                }
-            )
-            for entry in self.entries
-        ]
-
-    def _rename(self, payload: str, session_id: str) -> str:
-        event = ev.decode_event(payload)
-        if getattr(event, "session_id", None) != self.session.session_id:
-            return payload
-        return event.model_copy(update={"session_id": session_id}).model_dump_json()
+        no_facts = None if facts else WITHOUT_FACTS
+        return [rename_entry(entry, self.session.session_id, session_id, no_facts) for entry in self.entries]
 
     def describe(self, session_id: str, owner: Owner, group: str) -> SessionCopy:
         """Return what the session is beside its log, for a new owner. group: see `memory_group`."""
@@ -138,14 +125,6 @@ def _read_entry(session_id: str, entry: Mapping[str, Any]) -> LogEntry:
     )
     payload = ev.decode_event(dump_json(entry["event"])).model_dump_json()
     return LogEntry(seq=entry["seq"], turn=entry["turn"], payload=payload, recordings=jobs)
-
-
-def _requeue(job: RecordingJob, session_id: str, *, facts: bool) -> RecordingJob:
-    changes: dict[str, object] = {"session_id": session_id, "message_id": make_message_id(session_id, job.seq)}
-    if job.status != "forgotten":
-        is_done = job.kind == "extract" and not facts
-        changes |= {"status": "done", "reason": WITHOUT_FACTS} if is_done else {"status": "pending"}
-    return job.model_copy(update=changes)
 
 
 def list_forgotten(entries: Sequence[LogEntry]) -> set[str]:

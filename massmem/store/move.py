@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-from massmem.core.errors import StoreError
+from massmem.core.errors import SessionBusyError, StoreError
 from massmem.core.records import LogEntry, SessionCopy
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
@@ -23,7 +23,8 @@ updated: the target had its beginning, or an older name or state of it.
 there: the target has the same already.
 newer: the conversation went on in the target.
 different: another conversation has this id in the target.
-changed: it arrived whole, and the source was written to meanwhile; the session must be copied again.
+changed: it arrived whole, and the source was written to meanwhile, or it did not, since the target was; the session
+must be copied again.
 gone: it was deleted from the source meanwhile.
 there, newer, different and gone leave the target as it was.
 """
@@ -43,6 +44,8 @@ class MoveResult:
 class _LogHash:
     count: int
     """Entries of the log."""
+    last: int
+    """Number of the last one, or 0."""
     hash: str
     """Of all entries."""
     start: str
@@ -67,14 +70,14 @@ async def _move_session(source: SessionStore, target: SessionStore, session_id: 
         return MoveResult(session_id, "gone")
     old_copy = await target.export_session(session_id)
     if old_copy is None:
-        return await _copy_session(source, target, copy, "copied")
+        return await _copy_session(source, target, copy, "copied", 0)
     target_log = await _hash_log(target, session_id)
     source_log = await _hash_log(source, session_id, target_log.count)
     if source_log.hash == target_log.hash and source_log.forgotten <= target_log.forgotten:
         outcome = "updated" if await _update_rest(source, target, copy, old_copy) else "there"
         return MoveResult(session_id, outcome, source_log.count, old_copy.session.message_count)
     if source_log.start == target_log.hash and target_log.forgotten <= source_log.forgotten:
-        return await _copy_session(source, target, copy, "updated")
+        return await _copy_session(source, target, copy, "updated", target_log.last)
     target_log = await _hash_log(target, session_id, source_log.count)
     return MoveResult(session_id, "newer" if target_log.start == source_log.hash else "different", source_log.count)
 
@@ -104,27 +107,30 @@ async def _update_rest(source: SessionStore, target: SessionStore, copy: Session
 
 
 async def _copy_session(
-    source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome, tries: int = 20
+    source: SessionStore, target: SessionStore, copy: SessionCopy, outcome: Outcome, replaces: int, tries: int = 20
 ) -> MoveResult:
     session_id = copy.session.session_id
-    sent_hash, count = sha256(_encode(copy)), 0
+    sent_hash, count, last = sha256(_encode(copy)), 0, 0
 
     async def pages() -> AsyncGenerator[Sequence[LogEntry]]:
-        nonlocal count
+        nonlocal count, last
         async for page in read_log_pages(source, session_id):
             for entry in page:
                 sent_hash.update(_encode(entry))
-            count += len(page)
+            count, last = count + len(page), page[-1].seq
             yield page
 
-    await target.import_session(copy, pages(), read_files(source, copy))
+    try:
+        await target.import_session(copy, pages(), read_files(source, copy), replaces=replaces)
+    except SessionBusyError:
+        return MoveResult(session_id, "changed", count)
     target_hash, messages = await _hash_session(target, session_id), 0
     async for _ in read_all_messages(target, session_id):
         messages += 1
     if target_hash != sent_hash.hexdigest() or messages != copy.session.message_count:
         new = await source.export_session(session_id)
         if tries and new is not None and new.session != copy.session:  # it was written to while it was read
-            return await _copy_session(source, target, new, outcome, tries - 1)
+            return await _copy_session(source, target, new, outcome, last, tries - 1)
         raise StoreError(
             f"session {session_id!r} did not arrive as it was sent: {messages} of "
             f"{copy.session.message_count} messages, hash {target_hash[:12]} for {sent_hash.hexdigest()[:12]}",
@@ -148,18 +154,18 @@ async def read_files(store: SessionStore, copy: SessionCopy) -> AsyncGenerator[d
 
 async def _hash_log(store: SessionStore, session_id: str, first: int = 0) -> _LogHash:
     """first: the result's `start` covers so many entries."""
-    digest, count, forgotten = sha256(), 0, set[object]()
+    digest, count, last, forgotten = sha256(), 0, 0, set[object]()
     start = digest.hexdigest() if first == 0 else ""
     async for page in read_log_pages(store, session_id):
         for entry in page:
             digest.update(f"{entry.seq} {entry.turn} {entry.payload}\n".encode())
-            count += 1
+            count, last = count + 1, entry.seq
             if count == first:
                 start = digest.hexdigest()
             for job in entry.recordings:
                 facts = [*job.forgotten, job.status] if job.status == "forgotten" else job.forgotten
                 forgotten.update((job.seq, job.kind, job.agent_id, fact) for fact in facts)
-    return _LogHash(count, digest.hexdigest(), start, forgotten)
+    return _LogHash(count, last, digest.hexdigest(), start, forgotten)
 
 
 async def _hash_session(store: SessionStore, session_id: str) -> str:

@@ -39,6 +39,7 @@ HELD = datetime(9999, 1, 1, tzinfo=UTC)
 """The next attempt of a job that was recorded in a memory that does not last."""
 
 
+LogPages = AsyncIterable[Sequence[LogEntry]]
 FilePages = AsyncIterable[Mapping[str, bytes]]
 """The files of a session, by the SHA-256 of their bytes, a few at a time."""
 
@@ -368,11 +369,14 @@ class SessionCatalogue(Protocol):
         ...
 
     async def import_session(
-        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+        self, copy: SessionCopy, log: LogPages, files: FilePages | None = None, *, replaces: int | None = None
     ) -> None:
         """Store a session of another store in place of the one with this id, whole or not at all.
 
         log: pages of the log in order; their numbers are kept, and the tables are derived from them anew.
+        replaces: the last number of the log that is there, as far as the caller knows, 0 without a log; None: any.
+
+        Raises SessionBusyError: the log there ends elsewhere, and nothing was changed.
         """
         ...
 
@@ -444,6 +448,13 @@ def lease_lost_error(session_id: str) -> SessionBusyError:
         f"another process has taken over {session_id}: the store could not be reached for too long",
         "see what became of the question with: massmem sessions show",
     )
+
+
+def check_replaced(session_id: str, replaces: int | None, last: int) -> None:
+    """Raise SessionBusyError: the log that ends with the number `last` is not the one to be replaced."""
+    if replaces not in (None, last):
+        what = f"{session_id} was written to while it was to be replaced, and stays as it is"
+        raise SessionBusyError(what, "run the same command again")
 
 
 def turn_started_error() -> SessionBusyError:

@@ -22,6 +22,7 @@ TITLE_LENGTH = 80
 LAST_MESSAGE_LENGTH = 200
 HISTORY_CLEARED = "The history was cleared here: the agents are shown nothing of what was said before."
 HISTORY_PRUNED = "The history was pruned here: the agents are shown only the newest messages of what was said before."
+WITHOUT_FACTS = "imported without facts"
 
 Table = Literal["chat_messages", "turns", "recordings", "requests"]
 
@@ -72,6 +73,8 @@ class QueueExtraction:
 
     seq: int
     time: datetime
+    done_as: str | None = None
+    """Why it is done already; None: it is to be done."""
 
 
 Change = InsertRow | UpdateTurn | WithdrawTurns | UpdateSession | QueueExtraction
@@ -233,7 +236,7 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
         # An answer that is shown as it is was recorded when it was submitted.
         *(_episode(position, event.winner, event.answer) if event.presented else []),
         _recording(position, "complete", winner),
-        QueueExtraction(position.seq, position.time),
+        QueueExtraction(position.seq, position.time, WITHOUT_FACTS if event.no_facts else None),
         UpdateTurn(ended),
         UpdateSession(message_text=event.answer, status="completed"),
     ]

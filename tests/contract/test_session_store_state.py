@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from massmem.core.errors import StoreError
-from massmem.core.events import Event
+from massmem.core.errors import SessionBusyError, StoreError
+from massmem.core.events import Event, NoteAdded
 from massmem.core.messages import clean_text
 from massmem.core.records import EVERYBODY, LogEntry, SessionState
 from massmem.memory.persistent import Selection
@@ -146,6 +146,38 @@ async def seen(store: SessionStore) -> list[object]:
         await store.export_session("session_a"),
         [page async for page in pages(store)],
     ]
+
+
+async def test_only_the_log_that_the_caller_knows_is_replaced(store: SessionStore, other: SessionStore) -> None:
+    """A turn that is answered between the comparison of two stores and the copy is not lost."""
+    await lived_in(store)
+    copy = await store.export_session("session_a")
+    assert copy is not None
+    await other.create_session(session())
+    await other.import_session(copy, pages(store), replaces=0)  # there is a session, without a log
+    (last,) = await other.append("session_a", 0, [NoteAdded(text="Written in the gap.")])
+    before = await seen(other)
+    for known in (0, last - 1, last + 1):
+        with pytest.raises(SessionBusyError, match="session_a was written to while it was to be replaced"):
+            await other.import_session(copy, pages(store), replaces=known)
+        assert await seen(other) == before
+    await other.import_session(copy, pages(store), replaces=last)
+    assert await seen(other) == await seen(store)
+
+
+async def test_events_that_no_model_is_to_read_are_stored_so(store: SessionStore) -> None:
+    await store.create_session(session())
+    await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "Read this."), done(2)])
+    unread = done(5).model_copy(update={"no_facts": True})
+    await store.append("session_a", 2, [begin("ann"), answer(4, "ann", "Not this."), unread])
+    assert [job.turn for job in await store.list_due_recordings("extract", 9)] == [1]
+    jobs = [job for entry in await store.export_log("session_a") for job in entry.recordings if job.kind == "extract"]
+    assert [(job.turn, job.status, job.reason) for job in jobs] == [
+        (1, "pending", None),
+        (2, "done", "imported without facts"),
+    ]
+    assert await store.requeue_recordings(done=True) > 0
+    assert [job.turn for job in await store.list_due_recordings("extract", 9)] == [1, 2]
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])

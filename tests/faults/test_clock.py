@@ -2,16 +2,26 @@
 conversation that was used last is the last one.
 """
 
+import secrets
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from massmem.config.models import JwtConfig
 from massmem.core.events import now
 from massmem.core.records import EVERYBODY, LogEntry, SessionFilter
+from massmem.server.auth import Tokens
+from massmem.session.lease import ProcessLock, hold_lease
 from massmem.store import open_store
 from massmem.store.lookup import get_newest_session
 from massmem.store.ports import SessionStore
 from tests.contract.test_session_store import done, session
+from tests.support.cli import COMMAND, write_team
 from tests.support.sample_turn import begin
 from tests.support.stores import NewPlace
 
@@ -81,6 +91,51 @@ async def test_an_old_conversation_that_is_imported_is_not_the_last_one(new_plac
         await store.append(name, 1, [event.model_copy(update=marks) for event in log])
     assert await list_names(store) == ["session_a", "session_b"]
     await store.close()
+
+
+needs_faketime = pytest.mark.skipif(shutil.which("faketime") is None, reason="the program faketime is not installed")
+
+
+def run_at(jump: str, *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["faketime", "-f", jump, *command], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+@needs_faketime
+@pytest.mark.parametrize("jump", ["-2h", "+2h", "+30d"])
+async def test_a_lease_outlives_a_clock_that_jumps(jump: str, tmp_path: Path, home: Path) -> None:
+    """By its clock a process may think that the lease of a turn has expired, or never will."""
+    folder = home / ".massmem"
+    write_team(tmp_path, {"answer": "It is late."})
+    store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
+    await store.create_session(session())
+    ask = (*COMMAND, "--config", str(tmp_path / "team.yaml"), "--session-id", "session_a", "What time is it?")
+    process = ProcessLock(folder)
+    async with hold_lease(store, process, "session_a") as lease:
+        refused = run_at(jump, *ask)
+        assert (refused.returncode, "another process is running a turn" in refused.stderr) == (3, True), refused
+        await store.append("session_a", 1, [begin("ann"), done()], owner=lease.owner)
+    # Killed while it held the lease, by a clock that was ahead: nobody waits until that time comes.
+    assert await store.acquire_lease("session_a", process.add_owner(), 7_200)
+    process.close()
+    asked = run_at(jump, *ask)
+    assert asked.returncode == 0, asked.stderr
+    assert [turn.turn for turn in await store.list_turns("session_a")] == [1, 2]
+    await store.close()
+
+
+@needs_faketime
+@pytest.mark.parametrize(("jump", "outcome"), [("-2h", "ok"), ("-10s", "ok"), ("+30m", "ok"), ("+2h", "expired")])
+def test_a_token_counts_where_the_clock_was_set_back(jump: str, outcome: str) -> None:
+    secret = secrets.token_urlsafe(40)
+    token = Tokens(JwtConfig.model_validate({"secret": secret})).create("ann", 3_600)
+    check = (
+        "import sys; from massmem.config.models import JwtConfig; from massmem.server.auth import Tokens;"
+        "Tokens(JwtConfig.model_validate({'secret': sys.argv[1]})).authenticate([f'Bearer {sys.argv[2]}']); print('ok')"
+    )
+    checked = run_at(jump, sys.executable, "-c", check, secret, token)
+    assert outcome in (checked.stdout + checked.stderr), checked
 
 
 async def list_names(store: SessionStore, **criteria: object) -> list[str]:

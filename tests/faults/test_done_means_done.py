@@ -62,6 +62,12 @@ def list_memories() -> dict[str, dict[str, Any]]:
     return {memory["text"]: memory for memory in json.loads(result.stdout)["memories"]}
 
 
+def read_values(words: str) -> list[dict[str, Any]]:
+    """Return the values of the one topic that the words name, as `memory history` has them."""
+    (topic,) = json.loads(massmem("memory", "history", words, "--json", *TEAM).stdout)["topics"]
+    return topic["values"]
+
+
 @pytest.mark.parametrize("sizes", SIZES)
 def test_change_of_a_memory_is_made_or_queued_or_refused(disk: Path, sizes: tuple[int, ...]):
     fill(disk, 100)
@@ -81,6 +87,9 @@ def test_change_of_a_memory_is_made_or_queued_or_refused(disk: Path, sizes: tupl
                 assert memory["pinned"] == (command[0] == "pin")
                 shown = json.loads(massmem("memory", "show", memory_id, "--json", *TEAM).stdout)
                 assert shown["text"] == memory["text"]
+                (value,) = read_values("owl of the mill")
+                expected = ("Quillon", True) if command[0] == "edit" else ("Bertram", True)
+                assert (value["value"], value["note"].startswith("queued")) == expected
                 if command[0] == "edit" and free == SHORT[-1]:
                     assert recall_texts() == {NEW}, "agents are shown what the log has"
                 again = massmem("memory", *command, *TEAM, text=True)

@@ -124,3 +124,46 @@ def test_a_question_of_the_page_outlives_a_kill(tmp_path: Path, council: Council
     service.stop()
     check(f"question of the page, {times} kills", total, "paid twice")
     assert total["resumed"] > 0
+
+
+def edit_until_kill(service: Service, memory_id: str, texts: list[str]) -> tuple[list[str], Counter[str]]:
+    """Send edits one after the other, and kill the service in one of them. Return those that were answered."""
+    client, answered = service.client("alice"), list[str]()
+
+    def send() -> None:
+        with contextlib.suppress(requests.RequestException):
+            for text in texts:
+                if client.patch(f"/api/v1/memories/{memory_id}", {"text": text}).status_code in (200, 202):
+                    answered.append(text)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    time.sleep(0.05 + random.random() * 0.3)
+    service.kill()
+    thread.join(60)
+    service.start()
+    client, counts = service.client("alice"), Counter(kills=1)
+    (memory,) = client.get("/api/v1/memories").json()["memories"]
+    changes = [c["text"] for c in client.get(f"/api/v1/memories/{memory['id']}").json()["changes"]]
+    changed = [text for text in changes if text in texts]
+    counts["lost"] = len(set(answered) - set(changed))
+    counts["twice"] = len(changed) - len(set(changed))
+    counts["ghost"] = max(0, len(changed) - len(answered) - 1)  # the one that was cut off may be changed
+    counts["lie"] = changed != texts[: len(changed)] or memory["text"] != (changes or [memory["text"]])[-1]
+    return changed, counts
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(60, marks=pytest.mark.full)])
+def test_an_edit_of_the_page_outlives_a_kill(tmp_path: Path, times: int) -> None:
+    memory, server = {"persistent_memory": {"session_name": None}}, {"limits": {"requests": 100_000}}
+    service, total, edits = Service(tmp_path, make_config(memory=memory, server=server)).start(), Counter[str](), 0
+    first = service.client("alice").post("/api/v1/memories", {"text": "The ferry leaves at 4711."})
+    assert first.status_code == 201, first.text
+    for number in range(times):
+        texts = [f"The ferry leaves at pier {number}-{n}." for n in range(200)]
+        changed, counts = edit_until_kill(service, first.json()["id"], texts)
+        total.update(counts)
+        edits += len(changed)
+    service.stop()
+    check(f"edit on the page, {edits} edits, {times} kills", total, "twice")
+    assert edits > 0

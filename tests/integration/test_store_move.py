@@ -6,12 +6,13 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from massmem.core.errors import StoreError
 from massmem.core.messages import make_attachment
-from massmem.core.records import SessionState
+from massmem.core.records import SessionCopy, SessionState
 from massmem.memory.persistent import Selection
 from massmem.store import open_store
 from massmem.store.move import MoveResult, move_sessions
@@ -190,3 +191,33 @@ async def test_the_source_is_only_read(source_url: str, source: SessionStore, ne
     assert migrate("--from", source_url, "--to", new_place()).returncode == 0
     with closing(sqlite3.connect(path)) as connection:
         assert "\n".join(connection.iterdump()) == before
+
+
+async def test_a_turn_that_is_answered_while_its_session_is_replaced_stays(
+    source: SessionStore, target: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go on: the one in the target between the comparison and the copy."""
+    names = ["continued", "new"]
+    await source.create_session(session("continued"))
+    await source.append("continued", 1, whole_turn())
+    await move(source, target)
+    await source.append("continued", 2, [begin("ann", at=10, question="Next, in the source?"), done(11)])
+    await source.create_session(session("new"))
+    await source.append("new", 1, whole_turn())
+    import_session, there = target.import_session, dict[str, object]()
+
+    async def answer_first(copy: SessionCopy, *arguments: Any, **options: Any) -> None:
+        name = copy.session.session_id
+        if await target.get_session(name) is None:
+            await target.create_session(session(name))
+        await target.append(name, 3, [begin("ann", at=12, question="Next, in the target?"), done(13)])
+        there[name] = await target.export_log(name)
+        await import_session(copy, *arguments, **options)
+
+    monkeypatch.setattr(target, "import_session", answer_first)
+    before = [await source.export_log(name) for name in names]
+    assert await outcomes(source, target) == dict.fromkeys(names, "changed")
+    monkeypatch.undo()
+    assert {name: await target.export_log(name) for name in names} == there
+    assert [await source.export_log(name) for name in names] == before
+    assert await outcomes(source, target) == dict.fromkeys(names, "different")

@@ -106,6 +106,8 @@ class Value(Body):
     by: list[str]
     disputed_by: list[str]
     memory_ids: list[str]
+    note: str
+    """queued: the user changed it so, and the index cannot be written now; else empty."""
 
 
 class Topic(Body):

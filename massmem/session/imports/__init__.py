@@ -1,5 +1,6 @@
 """Conversations of other programs: makes sessions of them, and brings these up to date with a newer export."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,14 +23,16 @@ from massmem.session.imports.conversations import ImportedConversation, Imported
 from massmem.session.lease import ProcessLock, hold_lease
 from massmem.session.memories import Memories
 from massmem.session.owners import memory_group, project_of_folder, to_stored_id
-from massmem.session.portable import WITHOUT_FACTS, PortableSession, dump_entries, list_forgotten
+from massmem.session.portable import PortableSession, dump_entries, list_forgotten
 from massmem.store.encoding import split_pages
 from massmem.store.lookup import read_all_messages, read_log_pages
 from massmem.store.ports import SessionStore
 
 _NO_COST = Usage(requests=0)
 _TURNS_AT_ONCE = 200
-"""That one transaction stores: others write between two of them."""
+"""That one transaction stores: it takes a tenth of a second."""
+_PAUSE = 0.1
+"""Seconds until the next one: who waits for the lock of SQLite asks ten times a second, and nobody is next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,10 @@ async def import_conversation(
             first = len(stored)
             while progress(first) and first < len(turns):
                 part = enumerate(turns[first : first + _TURNS_AT_ONCE], first + 1)
-                events = [event for number, turn in part for event in _build_events(session_id, number, turn)]
+                events = [e for number, turn in part for e in _build_events(session_id, number, turn, facts=facts)]
                 await store.append(session_id, first + 1, events)
                 first = min(first + _TURNS_AT_ONCE, len(turns))
-            if not facts:
-                extractions = await store.list_due_recordings("extract", len(turns), session_id)
-                await store.finish_recordings([job for job in extractions if job.turn <= len(turns)], WITHOUT_FACTS)
+                await asyncio.sleep(_PAUSE)
     except (SessionBusyError, MemoryUnavailable):
         return replace(result, busy=True)
     return replace(result, added=first - len(stored))
@@ -166,7 +167,8 @@ async def _remove_turns(store: SessionStore, memories: Memories, session_id: str
         for turn in range(first, 1 + (0 if last is None else last.turn)):
             await hand_over(store, session_id, turn)
         await memories.withdraw(index, session_id, first)
-        await store.import_session(copy.model_copy(update={"session": session}), read_log())
+        copy = copy.model_copy(update={"session": session})
+        await store.import_session(copy, read_log(), replaces=pages[-1][-1].seq)
         # A recorder may have taken something out of the queue before.
         await memories.withdraw(index, session_id, first)
     return 0 if last is None else last.turn - first + 1
@@ -192,7 +194,7 @@ async def _import_whole(
     entries = portable.list_entries(session_id, facts=facts)
     copy = portable.describe(session_id, memories.user, memory_group(memories.config, memories.user))
     if session is None:
-        await store.import_session(copy, split_pages(entries), _read_pages_of(portable.files))
+        await store.import_session(copy, split_pages(entries), _read_pages_of(portable.files), replaces=0)
         return replace(result, added=len({entry.turn for entry in entries} - {0}))
     if session.owner != memories.user or session.status == "deleting":
         return replace(result, conflict=True)
@@ -222,7 +224,8 @@ async def _update_whole(
         names = ("last_message", "message_count", "status", "active", "updated_at", "used")
         session = old_copy.session.model_copy(update={name: getattr(copy.session, name) for name in names})
         copy = copy.model_copy(update={"session": session, "state": old_copy.state})
-        await store.import_session(copy, split_pages([*stored, *new]), _read_pages_of(portable.files))
+        last, pages = stored[-1].seq if stored else 0, split_pages([*stored, *new])
+        await store.import_session(copy, pages, _read_pages_of(portable.files), replaces=last)
         return replace(result, added=len({entry.turn for entry in new} - {entry.turn for entry in stored} - {0}))
     return replace(result, conflict=True)
 
@@ -262,7 +265,7 @@ async def _create_session(
     return session if is_usable else None
 
 
-def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.Event]:
+def _build_events(session_id: str, number: int, turn: ImportedTurn, *, facts: bool) -> list[ev.Event]:
     """Return the events of a turn in which one agent was asked."""
     time, agent = turn.time or turn.answered_at or now(), turn.agent
     answered = max(time, turn.answered_at or time)
@@ -288,6 +291,7 @@ def _build_events(session_id: str, number: int, turn: ImportedTurn) -> list[ev.E
             winner=agent,
             answer=turn.answer,
             presented=False,
+            no_facts=not facts,
             usage=_NO_COST,
             citations=turn.citations,
         ),

@@ -351,15 +351,16 @@ class Record:
                     self.stored.position += 1
                     row["position"] = self.stored.position
                 rows = [row]
-            case projection.QueueExtraction(_, time):
-                rows = self._list_extractions(turn, time)
+            case projection.QueueExtraction(_, time, reason):
+                end = {"status": "done" if reason else "pending", "reason": reason}
+                rows = [row | end for row in self._list_extractions(turn, time)]
             case _:
                 rows = []
         message_id = projection.make_message_id(self.session_id, seq)
         ids = {"session_id": self.session_id, "seq": seq, "message_id": message_id}
         return [
             RecordingJob.model_validate(
-                {"turn": turn, **row, **ids, "agent_id": row["agent_id"] or None, "status": "pending", "attempts": 0}
+                {"turn": turn, "status": "pending", "attempts": 0, **row, **ids, "agent_id": row["agent_id"] or None}
             )
             for row in rows
         ]

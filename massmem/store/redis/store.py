@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
@@ -37,7 +37,16 @@ from massmem.core.records import (
 from massmem.core.records import count_microseconds as _us
 from massmem.memory.persistent import USER, Scope, Selection
 from massmem.store.encoding import clean_json, encode_event
-from massmem.store.ports import HELD, FilePages, Retention, StoreInfo, lease_lost_error, unknown_session_error
+from massmem.store.ports import (
+    HELD,
+    FilePages,
+    LogPages,
+    Retention,
+    StoreInfo,
+    check_replaced,
+    lease_lost_error,
+    unknown_session_error,
+)
 from massmem.store.redis.record import JobEdit, Lease, Record, StoredSession, depends_on_log, is_conversation
 from massmem.store.redis.server import RedisConnection, check_layout, read_warnings, rewrite_files
 from massmem.store.redis.tables import RedisFileTable, RedisKeyTable, files_key, is_owned_by, matches, search
@@ -368,8 +377,12 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     # SessionCatalogue
 
     async def create_session(self, session: SessionRecord) -> None:
+        def check(old: Record | None) -> None:
+            if old is not None:
+                raise SessionExistsError(f"session {session.session_id!r} exists already")
+
         new = Record(StoredSession(session=_clean_session(session)))
-        await self._change(session.session_id, lambda _: None, new=new)
+        await self._change(session.session_id, lambda _: None, new=new, check=check)
 
     async def get_session(self, session_id: str) -> SessionRecord | None:
         stored = await self._load_head(session_id)
@@ -454,7 +467,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         return [LogEntry(seq=n, turn=e.turn, payload=e.payload, recordings=tuple(jobs.get(n, ()))) for n, e in log]
 
     async def import_session(
-        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+        self, copy: SessionCopy, log: LogPages, files: FilePages | None = None, *, replaces: int | None = None
     ) -> None:
         """The session comes whole, also what is over the limit: that goes when the conversation goes on."""
         session = _clean_session(copy.session)
@@ -464,8 +477,15 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         new.stored.session, new.stored.abandoned = session, frozenset(copy.abandoned)
         if copy.state.updated_at is not None:
             new.stored.state = _clean_state(copy.state, copy.state.updated_at)
-        await self._replace_files(session.session_id, files)  # first: an import that is cut off is made again
-        await self._change(session.session_id, lambda _: None, new=new, replace=True)
+        added = await self._add_files(session.session_id, files)  # first: an import that is cut off is made again
+        await self._change(
+            session.session_id,
+            lambda _: None,
+            new=new,
+            check=lambda old: check_replaced(session.session_id, replaces, old.stored.seq if old else 0),
+        )
+        stored = await self._server.run("HKEYS", files_key(session.session_id))
+        await self.delete_files(session.session_id, [*{*stored} - added])
 
     async def rewrite_log(self, session_id: str, entries: Sequence[LogEntry]) -> None:
         await self._change(session_id, lambda record: record.rewrite(entries), is_use=False)
@@ -558,17 +578,17 @@ class RedisStore(RedisKeyTable, RedisFileTable):
         edit: Callable[[Record], T],
         *,
         new: Record | None = None,
-        replace: bool = False,
+        check: Callable[[Record | None], None] = lambda _: None,
         is_whole: bool = True,
         is_use: bool = True,
     ) -> T:
         """Change a session in one transaction; return what `edit` returns.
 
-        edit: is called again when somebody else changes the session before it is stored. new: the session to store;
-        replace: also in place of another. is_whole: with its log. is_use: the time to live starts anew.
+        edit: is called again when somebody else changes the session before it is stored. new: the session to store in
+        place of what is there. check: raises what keeps the change from being made. is_whole: with its log. is_use: the
+        time to live starts anew.
 
-        Raises StoreError: the session does not exist, or the server lost changes that it had acknowledged;
-        SessionExistsError: it exists.
+        Raises StoreError: the session does not exist, or the server lost changes that it had acknowledged.
         """
         key, number = session_key(session_id), 0
         sent: Record | None = None
@@ -583,8 +603,7 @@ class RedisStore(RedisKeyTable, RedisFileTable):
                 return result  # it was made, only the reply was lost
             if record is not None:
                 self._check_durability(record.stored, changes)
-            if new is not None and record is not None and not replace:
-                raise SessionExistsError(f"session {session_id!r} exists already")
+            check(record)
             record = new or record
             if record is None:
                 raise unknown_session_error(session_id)

@@ -101,12 +101,14 @@ class RedisFileTable:
         if hashes:
             await self._server.run("HDEL", files_key(session_id), *hashes)
 
-    async def _replace_files(self, session_id: str, files: FilePages | None) -> None:
-        """Store files in place of those that the session has."""
-        await self._server.run("UNLINK", files_key(session_id))
+    async def _add_files(self, session_id: str, files: FilePages | None) -> set[str]:
+        """Store files beside those that the session has; return their hashes."""
+        added = set[str]()
         if files is not None:
             async for part in files:
                 await self._save_files(session_id, part)
+                added |= {*part}
+        return added
 
     def _renew(self, pipeline: Any, key: str, session_id: str) -> None:
         """Queue the commands after which a session, at `key`, and its files live for as long as a used one."""

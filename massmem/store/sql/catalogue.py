@@ -1,6 +1,6 @@
 """Sessions as a whole: creating, finding, naming, deleting and copying them; and the API keys of users."""
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import MAX_BROWSERS, FilePages, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, LogPages, check_replaced, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -193,11 +193,11 @@ class SqlSessionCatalogue:
         return build_log_page(log, [build_recording(row) for row in queue])
 
     async def import_session(
-        self, copy: SessionCopy, log: AsyncIterable[Sequence[LogEntry]], files: FilePages | None = None
+        self, copy: SessionCopy, log: LogPages, files: FilePages | None = None, *, replaces: int | None = None
     ) -> None:
         session_id = clean_text(copy.session.session_id)
         async with self._database.transaction() as run:
-            await run(partial(self._replace_session, session=copy.session))
+            await run(partial(self._replace_session, session=copy.session, replaces=replaces))
             async for entries in log:
                 await run(partial(restore_events, database=self._database, session_id=session_id, entries=entries))
             if files is not None:
@@ -228,9 +228,11 @@ class SqlSessionCatalogue:
                     connection.execute(_UPDATE.values(message_count=_s.message_count - deleted.rowcount), key)
         return connection.execute(sa.select(_s.message_count).where(_s.session_id == session_id)).scalar()
 
-    def _replace_session(self, connection: sa.Connection, session: SessionRecord) -> None:
+    def _replace_session(self, connection: sa.Connection, session: SessionRecord, replaces: int | None) -> None:
         """Delete what is there under this id, with all that belongs to it, and create the session anew."""
         self._database.dialect.lock_session(connection, session.session_id)
+        last = sa.select(sa.func.max(events.c.seq)).where(events.c.session_id == session.session_id)
+        check_replaced(session.session_id, replaces, connection.execute(last).scalar() or 0)
         connection.execute(_DELETE, {"of_session": session.session_id})
         connection.execute(sa.insert(chat_sessions), session.model_dump() | {"message_count": 0})
 

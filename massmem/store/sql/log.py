@@ -322,7 +322,7 @@ def _store(
 def _update_rows(connection: sa.Connection, session_id: str, changes: _Changes, newest: Row) -> None:
     """newest: the time of the newest event and whether it is an import, and the bytes of all of them."""
     key: Row = {"of_session": session_id}
-    rows = [{**key, "of_turn": turn, "end": one.seq, "at": one.time} for turn, one in changes.extractions]
+    rows = [{**key, "of_turn": n, "end": e.seq, "at": e.time, "done_as": e.done_as} for n, e in changes.extractions]
     if rows:
         connection.execute(QUEUE_EXTRACTION, rows)
     for _, group in groupby(({**key, "of_turn": turn, **values} for turn, values in changes.turns.items()), tuple):
@@ -394,9 +394,11 @@ _final, _answer = chat_messages.alias("final"), chat_messages.alias("answer")
 _REPEATED_ANSWERS = (
     sa.select(_answer.c.id)
     .select_from(_final)
-    .join(_answer, sa.and_(_answer.c.session_id == _final.c.session_id, _answer.c.turn == _final.c.turn))
+    .join(turns, sa.and_(turns.c.session_id == _final.c.session_id, turns.c.turn == _final.c.turn))
+    .join(_answer, sa.and_(_answer.c.session_id == _final.c.session_id, _answer.c.seq > turns.c.question_seq))
     .where(
         _final.c.id.in_(sa.bindparam("of_messages", expanding=True)),
+        _answer.c.seq < _final.c.seq,
         _final.c.final,
         _answer.c.kind == "assistant",
         ~_answer.c.final,

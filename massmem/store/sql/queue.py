@@ -38,13 +38,16 @@ _LAST_EXTRACTION = (
     .scalar_subquery()
 )
 _SINCE = sa.func.coalesce(_LAST_EXTRACTION, QUESTION_SEQ - 1)
-_END = sa.bindparam("end", type_=sa.Integer)
+_END, _DONE_AS = sa.bindparam("end", type_=sa.Integer), sa.bindparam("done_as", type_=CleanText)
 _REMEMBERED = _m.metadata["remember"].as_boolean().is_(None)
 """Of a message: memory was on for its author. The mark is only set to false."""
 QUEUE_EXTRACTION = sa.insert(recordings).from_select(
-    ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at"],
+    ["session_id", "seq", "kind", "agent_id", "turn", "since", "created_at", "status", "reason"],
     sa.select(
-        _m.session_id, _END, sa.literal("extract"), _m.agent_id, TURN, _SINCE, sa.bindparam("at", type_=UtcDateTime)
+        *(_m.session_id, _END, sa.literal("extract"), _m.agent_id, TURN, _SINCE),
+        sa.bindparam("at", type_=UtcDateTime),
+        sa.case((_DONE_AS.is_(None), "pending"), else_="done"),
+        _DONE_AS,
     )
     .where(_m.session_id == SESSION, _m.seq > _SINCE, _m.seq <= _END, _m.agent_id.is_not(None), _REMEMBERED)
     .group_by(_m.session_id, _m.agent_id),

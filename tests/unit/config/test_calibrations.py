@@ -1,5 +1,9 @@
 """Which team a calibration is of, and files that are none."""
 
+import json
+from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +134,39 @@ def test_file_that_is_no_calibration_of_the_team_is_refused_and_stays(tmp_path: 
         read_calibration(path.parent)
     with pytest.raises(MassmemError):
         store_calibration(path, make_calibration("0123"))  # a file stands where the folder should be
+
+
+TAMPERED: tuple[Any, ...] = (-1, 10**9, 1e400, 0.5, None, "x", "9" * 5_000, [], {}, True, "")
+
+
+def find_places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where the values of a JSON value are that are neither objects nor lists."""
+    if isinstance(value, dict | list):
+        parts: Any = value.items() if isinstance(value, dict) else enumerate(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        for key, part in parts:
+            yield from find_places(part, (*place, key))
+    else:
+        yield place
+
+
+def test_a_calibration_that_was_tampered_with_is_refused_or_counts_what_can_be(tmp_path: Path):
+    pattern = Pattern(("a",), 0, 0, voted=False, cut=False, kind="number")
+    outcomes = Outcomes(group="", first=pattern, full=pattern, asked=9, right_first=3, right=4)
+    changes = {"outcomes": (outcomes,), "members": {"a": Member(asked=9, right=4)}}
+    path = store_calibration(tmp_path, make_calibration("0123").model_copy(update=changes))
+    whole, tried = path.read_text(), 0
+    for *parents, last in find_places(json.loads(whole)):
+        for value in TAMPERED:
+            changed = json.loads(whole)
+            reduce(getitem, parents, changed)[last] = value
+            path.write_text(json.dumps(changed))
+            tried += 1
+            try:
+                read = read_calibration(path)
+            except InputError as e:
+                assert "0123.json is" in e.message
+            else:
+                counts = [*read.members.values(), *read.outcomes]
+                assert all(0 <= one.right <= one.asked for one in counts), (parents, last, value)
+    print(tried, "values")
+    assert tried > 200

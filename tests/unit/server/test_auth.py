@@ -108,7 +108,6 @@ REFUSED: dict[str, list[str]] = {
     "exp in a hundred years": bearer(sign(make_claims(exp=NOW + 3_153_600_000))),
     "a lifetime that begins in the past": bearer(sign(make_claims(iat=NOW - 90_000))),
     "a long lifetime without iat": bearer(sign(make_claims(iat=None, exp=NOW + 100_000))),
-    "iat in the future": bearer(sign(make_claims(iat=NOW + 3_000))),
     "iat far in the future, exp after it": bearer(sign(make_claims(iat=NOW + 90_000, exp=NOW + 90_600))),
     "nbf in the future": bearer(sign(make_claims(nbf=NOW + 3_000))),
     "no sub": bearer(sign(make_claims(sub=None))),

@@ -1,5 +1,6 @@
 """Conversations of other programs as sessions."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -384,6 +385,20 @@ async def test_a_long_conversation_is_stored_in_parts_and_goes_on_where_it_was_s
     ]
     assert await store.list_due_recordings("extract", 1_000) == []
     assert len(await store.list_due_recordings("episode", 10_000)) == 1_000
+
+
+async def test_others_write_while_a_long_conversation_is_stored(store: SessionStore, tmp_path: Path) -> None:
+    """SQLite has one writer, and who waits for it has no place in a queue."""
+    messages = [Message(is_user=n % 2 == 0, text=f"message number {n}") for n in range(3_200)]
+    other = await open_store(f"sqlite:///{tmp_path / 'massmem.db'}", tmp_path)
+    await other.create_session(session("other"))
+    importing, written = asyncio.create_task(bring_in(store, build("test", "long", "", messages, "ann"))), 0
+    while not importing.done():
+        await other.rename_session("other", f"number {written}")
+        written += 1
+    await other.close()
+    assert (await importing).added == 1_600
+    assert written > 3 * 8, "some after each of eight transactions"
 
 
 def test_a_file_that_is_being_imported_is_refused_before_it_is_read(

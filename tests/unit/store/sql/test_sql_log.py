@@ -112,3 +112,24 @@ async def test_positions_of_episodes_go_on_in_the_next_batch(store: SqlSessionSt
     await store.append("session_a", 1, [begin("ann"), answer(1, "ann", "The first answer.")])
     await store.append("session_a", 1, [answer(2, "bob", "The second answer."), done(text="The final answer.")])
     assert [row.position for row in await store.list_due_recordings("episode", 9)] == [0, 1, 2, 3]
+
+
+async def test_messages_outside_of_turns_are_not_looked_through_for_repeated_answers(
+    store: SqlSessionStore, database: Path
+) -> None:
+    """A client may resend a conversation of 10,000 messages: the work must not be their square."""
+    added = [make_event(0, "message_added", role="agent", text=f"Message {n}.") for n in range(400)]
+    await store.append("session_a", 0, added)
+    statements = record_statements(store)
+    assert await store.find_repeated_answers([message.id for message in await store.read_messages("session_a")]) == []
+    ticks = 0
+
+    def count() -> int:
+        nonlocal ticks
+        ticks += 1
+        return 0
+
+    with closing(sqlite3.connect(database)) as connection:
+        connection.set_progress_handler(count, 1_000)
+        connection.execute(statements[-1]).fetchall()
+    assert ticks < 100, "thousands of steps"
