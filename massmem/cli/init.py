@@ -41,7 +41,7 @@ NOTHING_FOUND = (
 )
 
 _HOW_TO_REPLACE = "add --force to replace it, or --to FILE for another place"
-_RUNTIME = "xllamacpp"
+RUNTIME = "xllamacpp"
 """The package that runs the embedded model."""
 _PROBE_TOKENS = 64
 """Most tokens of the reply to a probe: a model that thinks first needs some to say anything."""
@@ -140,7 +140,7 @@ async def find_candidates(environ: Mapping[str, str]) -> Candidates:
         for name in sorted(PROGRAM_TYPES)
         if (program := PRESETS[name].program) and program.command and which(program.command[0])
     )
-    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(_RUNTIME) is not None, programs)
+    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(RUNTIME) is not None, programs)
 
 
 class Prompter:
@@ -198,13 +198,13 @@ def init_command(
             return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
         candidates = asyncio.run(find_candidates(os.environ))
     _report_candidates(candidates, set(os.environ) - before - read_keys(home).keys())
-    text = _choose_team(path, home, candidates, prompter)
+    text = choose_team(path, home, candidates, prompter)
     with lock_file(default_config_path(home)):
         if path.exists() and not replaces:  # since it was looked at
             raise InputError(f"{path} exists already", _HOW_TO_REPLACE)
-        team = _replace_config(path, text)
+        team = replace_config(path, text)
     notify(f"wrote {path}")
-    probes = [] if no_try else asyncio.run(_probe_models(team))
+    probes = [] if no_try else asyncio.run(probe_models(team))
     if as_json:
         write_json(_result_to_dict(path, candidates, team, probes))
     else:
@@ -262,7 +262,7 @@ def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
         notify(f"found the agent program {draft.name}")
 
 
-def _choose_team(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> str:
+def choose_team(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> str:
     """Let the user choose a team; return its configuration. Raises InputError when there is no model."""
     choices = candidates.list_choices()
     if not choices:
@@ -339,7 +339,7 @@ async def _read_newest(home: Path) -> list[str]:
     return [message.content for message in messages if message.kind == "user"]
 
 
-def _replace_config(path: Path, text: str) -> TeamConfig:
+def replace_config(path: Path, text: str) -> TeamConfig:
     """Validate the text and put it in place; an older file becomes a backup."""
     draft = path.with_name(f".{path.name}.draft")
     with open_output(draft) as write:
@@ -354,7 +354,7 @@ def _replace_config(path: Path, text: str) -> TeamConfig:
     return team
 
 
-async def _probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
+async def probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
     """Try each distinct model once, all at the same time; report and return the seconds, or why it did not answer."""
     backends = list({(b.type, b.model, b.base_url, b.api_key): b for b in (a.backend for a in team.agents)}.values())
     notify(f"trying {', '.join(backend.label for backend in backends)} ...")

@@ -33,4 +33,7 @@ export const loadDraft = (key) => use("readonly", (drafts) => drafts.get(key));
 // draft: {text, files, sending}; one without text and files is removed.
 export const saveDraft = (key, draft) => use("readwrite", (drafts) => (draft && (draft.text || draft.files.length) ? drafts.put(draft, key) : drafts.delete(key)));
 
+// What the browser comes back with; see api.js.
+export const saveKey = (name, key) => use("readwrite", (drafts) => drafts.put(key, name));
+
 export const forgetDrafts = () => use("readwrite", (drafts) => drafts.clear());

@@ -41,7 +41,7 @@ _HEADERS = {
 
 class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
-    """A key or token of the service, or the token of `massmem ui`."""
+    """A key or token of the service, the token of `massmem ui`, or a challenge of it, a dot and its signature."""
 
 
 class PageFiles(StaticFiles):
@@ -62,14 +62,25 @@ async def page() -> FileResponse:
     return FileResponse(FOLDER / "index.html", headers=_HEADERS)
 
 
+@router.post(f"{PATH}/challenge", dependencies=[FromPage])
+async def challenge(request: Request) -> str:
+    """What a browser of this machine's user signs to come in again."""
+    return get_page_token(request).make_challenge()
+
+
 @router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
-    """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
+    """Let the browser in that has this token, and give this machine's user a key to come back with.
+
+    Raise Unauthorized, RetryLater.
+    """
     service, page_token = get_service(request), get_page_token(request)
     is_local = page_token.use(body.token)
     user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"], request.client)
     await service.limits.count_request(user.sub)
     set_cookie(request, response, await open_page_session(user, service.team.store))
+    if is_local:
+        response.headers["X-Massmem-Key"] = page_token.key
 
 
 @router.post(f"{PATH}/leave", status_code=204, dependencies=[FromPage])

@@ -97,6 +97,8 @@ class About(Body):
     max_file_size: int
     is_operator: bool
     warning: str | None
+    first_start: bool
+    """Nothing is set up: a demonstration answers."""
     usage: OwnerUsage
 
 
@@ -209,6 +211,7 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
+        first_start=service.settings.first_start,
         usage=OwnerUsage(
             bytes=used.bytes,
             max_bytes=limits.bytes_per_user or None,
