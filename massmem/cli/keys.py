@@ -111,9 +111,8 @@ def _keys_file(home: Path) -> Path:
 
 def to_variable(name: str) -> str:
     """Return the variable of a provider, or the name of a variable itself. Raises InputError."""
-    for variable, provider, _ in PROVIDERS_BY_KEY:
-        if name.lower() == provider:
-            return variable
+    if variables := next((preset.key_variables for type_, preset in PRESETS.items() if type_ == name.lower()), ()):
+        return variables[0]
     if _VARIABLE.fullmatch(name):
         return name
     providers = ", ".join(dict.fromkeys(provider for _, provider, _ in PROVIDERS_BY_KEY))

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -78,8 +79,13 @@ def write_json(value: Any, indent: int | None = None) -> None:
 
 
 def write_err(*lines: str, indent: str = "") -> None:
-    """Write lines to standard error, without anything that a terminal would obey."""
-    sys.stderr.write(make_printable("".join(f"{indent}{line}".rstrip() + "\n" for line in lines)))
+    """Write lines to standard error, without anything that a terminal would obey; to a terminal, broken at words."""
+    shown, width = [f"{indent}{line}".rstrip() for line in lines], shutil.get_terminal_size().columns
+    if sys.stderr.isatty() and any(2 * len(line) > width for line in shown):  # characters may be two columns wide
+        from massmem.render.text import break_line
+
+        shown = [break_line(line, width) for line in shown]
+    sys.stderr.write(make_printable("".join(f"{line}\n" for line in shown)))
     sys.stderr.flush()
 
 

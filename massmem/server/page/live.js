@@ -83,12 +83,18 @@ export class LiveConversation {
     for (const turn of part.turns) this.turns.set(turn.turn, turn);
   }
 
-  async loadOlder() {
-    const part = await getJson(`${this.path()}?before=${this.messages[0].seq}&limit=${PAGE}`, { signal: this._abort.signal });
+  async loadOlder(limit = PAGE) {
+    const part = await getJson(`${this.path()}?before=${this.messages[0].seq}&limit=${limit}`, { signal: this._abort.signal });
     this.messages = [...part.messages, ...this.messages];
     this.hasOlder = part.has_older;
     for (const turn of part.turns) this.turns.set(turn.turn, turn);
     this.changed();
+  }
+
+  // Loads messages until the one is there that `isWanted` tells, or all are. Returns it.
+  async reach(isWanted) {
+    while (this.hasOlder && !this.messages.some(isWanted)) await this.loadOlder(200);
+    return this.messages.find(isWanted);
   }
 
   // Looks whether somebody else, a terminal or another tab, has gone on with the conversation.

@@ -165,3 +165,6 @@ export function useInterval(action, milliseconds) {
 }
 
 export const announceChange = () => window.dispatchEvent(new Event("massmem-sessions"));
+
+// The address of a message in its conversation, or of the turn that it belongs to.
+export const placeOf = ({ session_id: id, turn, seq }) => `#/c/${encodeURIComponent(id)}${seq ? `/message-${seq}` : turn ? `/turn-${turn}` : ""}`;

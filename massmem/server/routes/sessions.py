@@ -25,7 +25,7 @@ from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import read_results_of, show_event
-from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_SESSION_ID_LENGTH, Body, SmallBody
 from massmem.session.owners import public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -188,6 +188,8 @@ class SearchHit(Body):
     session_id: str
     title: str
     turn: int
+    seq: int | None
+    """Of the message; null: it stands in the log of its turn, not among the messages of the conversation."""
     role: Literal["user", "assistant", "tool"]
     agent: str | None
     excerpt: str
@@ -400,8 +402,14 @@ async def export(
 
 
 @router.get("/search")
-async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> SearchHits:
-    """Find messages in all sessions of the user by their words."""
+async def search(
+    query: QueryWords,
+    caller: Authorized,
+    limit: Limit = 20,
+    session_id: Annotated[str | None, Query(max_length=MAX_SESSION_ID_LENGTH, description="In it alone.")] = None,
+) -> SearchHits:
+    """Find messages in one session, or in all sessions of the user, by their words."""
+    within = None if session_id is None else await caller.sessions.get(session_id)
     words = query.split()
     roles: dict[str, Literal["user", "tool"]] = {"user": "user", "tool_result": "tool"}
     hits = [
@@ -409,6 +417,7 @@ async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> Se
             session_id=public_session_id(hit.session.session_id),
             title=hit.session.display_title,
             turn=hit.message.turn,
+            seq=hit.message.seq if hit.message.kind == "user" or hit.message.final else None,
             role=roles.get(hit.message.kind, "assistant"),
             agent=hit.message.agent_name or None,
             excerpt=_excerpt_question(hit.message, words)
@@ -416,7 +425,7 @@ async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> Se
             else cut_excerpt(hit.text, words),
             created_at=hit.message.created_at,
         )
-        for hit in await caller.sessions.search(query, limit)
+        for hit in await caller.sessions.search(query, limit, within)
     ]
     return SearchHits(hits=hits)
 
