@@ -12,11 +12,11 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from massmem.cli.keys import guess_variable, read_keys, store_key
+from massmem.cli.keys import guess_variable, read_keys, store_key, to_variable
 from massmem.cli.options import AsJson
 from massmem.cli.setup import download_embedded_model, read_environment
 from massmem.cli.streams import choose_option, notify, open_output, write_json, write_out
@@ -32,7 +32,11 @@ from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ask
 from massmem.providers.discovery import LocalServer, find_local_servers
+from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 SCHEMA_FILE = "config.schema.json"
 NOTHING_FOUND = (
@@ -41,7 +45,7 @@ NOTHING_FOUND = (
 )
 
 _HOW_TO_REPLACE = "add --force to replace it, or --to FILE for another place"
-RUNTIME = "xllamacpp"
+_RUNTIME = "xllamacpp"
 """The package that runs the embedded model."""
 _PROBE_TOKENS = 64
 """Most tokens of the reply to a probe: a model that thinks first needs some to say anything."""
@@ -140,7 +144,7 @@ async def find_candidates(environ: Mapping[str, str]) -> Candidates:
         for name in sorted(PROGRAM_TYPES)
         if (program := PRESETS[name].program) and program.command and which(program.command[0])
     )
-    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(RUNTIME) is not None, programs)
+    return Candidates(tuple(keys.values()), tuple(servers), weights and find_spec(_RUNTIME) is not None, programs)
 
 
 class Prompter:
@@ -149,13 +153,17 @@ class Prompter:
     MAX_QUESTIONS = 3
     MAX_OPTIONS = 20
 
-    def __init__(self, *, silent: bool) -> None:
+    def __init__(self, *, silent: bool, answer: str = "") -> None:
+        """answer: the option that is chosen wherever it is one."""
+        self._answer = answer
         self.can_ask = not silent and sys.stdin.isatty() and sys.stderr.isatty()
         """The user is at the terminal and wants to be asked."""
         self._left = self.MAX_QUESTIONS if self.can_ask else 0
 
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Return the index of the chosen option; the default is the first."""
+        if self._answer in options:
+            return options.index(self._answer)
         if len(options) < 2 or not self._may_ask():
             return 0
         return choose_option(question, options[: self.MAX_OPTIONS])
@@ -198,13 +206,13 @@ def init_command(
             return main(["--config", f"{EXAMPLES}scripted", "How do several agents find one answer?"])
         candidates = asyncio.run(find_candidates(os.environ))
     _report_candidates(candidates, set(os.environ) - before - read_keys(home).keys())
-    text = choose_team(path, home, candidates, prompter)
+    text = _choose_team(path, home, candidates, prompter)
     with lock_file(default_config_path(home)):
         if path.exists() and not replaces:  # since it was looked at
             raise InputError(f"{path} exists already", _HOW_TO_REPLACE)
-        team = replace_config(path, text)
+        team = _replace_config(path, text)
     notify(f"wrote {path}")
-    probes = [] if no_try else asyncio.run(probe_models(team))
+    probes = [] if no_try else asyncio.run(_probe_models(team))
     if as_json:
         write_json(_result_to_dict(path, candidates, team, probes))
     else:
@@ -235,6 +243,69 @@ def _offer_first_model(home: Path) -> bool:
     return choice == 2
 
 
+def add_first_start(home: Path, app: "FastAPI") -> None:
+    """Let the page of this application set up a team, as this command does, while there is none; then it is done."""
+    from fastapi import APIRouter
+
+    from massmem.server.dependencies import Authorized, CheckedRoute
+    from massmem.server.errors import Rejected
+
+    router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/setup", include_in_schema=False)
+    fetched: list[int] = []  # bytes of the model, while it is fetched
+    busy = asyncio.Lock()
+
+    @router.get("")
+    async def show_offers(caller: Authorized) -> dict[str, Any]:
+        if app.state.is_done or not caller.is_local:
+            raise Rejected(404, "there is nothing to set up")
+        choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
+        return {
+            "choices": [choice.label for choice in choices],
+            "providers": [*dict.fromkeys(provider for _, provider, _ in PROVIDERS_BY_KEY)],
+            "download": DEFAULT.size if find_spec(_RUNTIME) else None,
+            "fetched": fetched[-1] if fetched else None,
+        }
+
+    @router.post("", status_code=204)
+    async def choose(body: dict[str, str], caller: Authorized) -> None:
+        if busy.locked() or not caller.is_local:
+            raise Rejected(404, "there is nothing to set up now")
+        async with busy:
+            try:
+                await asyncio.to_thread(_set_up, home, fetched, **body)
+            except MassmemError as e:
+                raise Rejected(400, f"{e.message.rstrip('.')}. {e.hint}") from e
+            finally:
+                fetched.clear()
+        app.state.is_done = True
+
+    app.include_router(router)
+
+
+def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provider: str = "", **_: str) -> None:
+    """Configure a team, and try its models. Raise MassmemError, with nothing configured: one does not answer.
+
+    team: its label; "": that of the key, without one that of the embedded model, which is fetched.
+    """
+    path, key = default_config_path(home), key.strip()
+    variable = to_variable(provider) if key else ""
+    try:
+        if key:
+            os.environ[variable] = key
+        elif not team:
+            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), lambda done, _: fetched.append(done), notify)
+        candidates = asyncio.run(find_candidates(os.environ))
+        config = _replace_config(path, _choose_team(path, home, candidates, Prompter(silent=True, answer=team)))
+        if errors := [one for _, one in asyncio.run(_probe_models(config)) if isinstance(one, MassmemError)]:
+            raise errors[0]
+        if key:
+            store_key(home, variable, key)
+    except MassmemError:
+        path.unlink(missing_ok=True)
+        os.environ.pop(variable, None)
+        raise
+
+
 def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> bool:
     """Return whether an existing file is replaced.
 
@@ -262,7 +333,7 @@ def _report_candidates(candidates: Candidates, from_dotenv: set[str]) -> None:
         notify(f"found the agent program {draft.name}")
 
 
-def choose_team(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> str:
+def _choose_team(path: Path, home: Path, candidates: Candidates, prompter: Prompter) -> str:
     """Let the user choose a team; return its configuration. Raises InputError when there is no model."""
     choices = candidates.list_choices()
     if not choices:
@@ -339,7 +410,7 @@ async def _read_newest(home: Path) -> list[str]:
     return [message.content for message in messages if message.kind == "user"]
 
 
-def replace_config(path: Path, text: str) -> TeamConfig:
+def _replace_config(path: Path, text: str) -> TeamConfig:
     """Validate the text and put it in place; an older file becomes a backup."""
     draft = path.with_name(f".{path.name}.draft")
     with open_output(draft) as write:
@@ -354,7 +425,7 @@ def replace_config(path: Path, text: str) -> TeamConfig:
     return team
 
 
-async def probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
+async def _probe_models(team: TeamConfig) -> list[tuple[BackendConfig, float | MassmemError]]:
     """Try each distinct model once, all at the same time; report and return the seconds, or why it did not answer."""
     backends = list({(b.type, b.model, b.base_url, b.api_key): b for b in (a.backend for a in team.agents)}.values())
     notify(f"trying {', '.join(backend.label for backend in backends)} ...")

@@ -14,8 +14,10 @@ import signal
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,14 +26,17 @@ import typer
 from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import is_first_run, load_server_teams, load_setup, require_extra
+from massmem.cli.setup import check_first_run, load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home, massmem_home, write_once
 from massmem.config.load import EXAMPLES
 from massmem.config.projects import find_project
+from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from massmem.server.service import Settings
 
 app = typer.Typer(help="Serve the team over HTTP.")
@@ -109,12 +114,16 @@ def ui_command(
     Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
     """
     log_to_stderr(logging.WARNING, "massmem: %(message)s")
-    home, served = massmem_home(), 0
+    home, served, is_first = massmem_home(), 0, True
     make_home(home)
     entrance, port_file = home / f"open-{secrets.token_hex(4)}.html", home / "ui-port"
 
-    def announce(token: str, chosen_port: int) -> None:
+    def announce(token: str, chosen_port: int, application: "FastAPI") -> None:
         nonlocal served
+        if is_first:
+            from massmem.cli.init import add_first_start
+
+            add_first_start(home, application)
         if served:
             return  # the page is open, and waits for the team that it has set up
         served = chosen_port
@@ -125,27 +134,31 @@ def ui_command(
         write_out(f"{url}\n")
         notify("the address works once, on this machine; Ctrl-C ends it")
         if browser and _has_screen():
-            # All users of this machine can read the arguments of a browser, but not this file.
-            with open_output(entrance) as write:
-                write(_ENTRANCE.format(url=url))
-            Thread(target=webbrowser.open, args=(entrance.as_uri(),), daemon=True).start()
+            _open_browser(url, entrance)
 
     try:
-        is_first = True
         while not served or is_first:
-            is_first, token = is_first_run(config), secrets.token_urlsafe(32)
+            is_first, token = True, secrets.token_urlsafe(32)
+            with suppress(InputError):
+                check_first_run(config, None)
+                is_first = False
             text = port_file.read_text() if port_file.exists() else ""
             usual = int(text) if text.isdecimal() else _FIRST_PORT
             options = {"host": _LOCALHOST, "port": served or (usual if port is None else port), "grace": _PAGE_GRACE}
             settings, _ = load_service("ui", f"{EXAMPLES}scripted" if is_first else config, workers=1, **options)
-            from massmem.cli.first_start import FirstStart
             from massmem.server.serve import serve_page
 
             settings = replace(settings, page_token=token, page_file=entrance, first_start=is_first)
-            tries = 1 if served or port is not None else _PORTS
-            serve_page(settings, partial(announce, token), tries, FirstStart(home).add_to)
+            serve_page(settings, partial(announce, token), 1 if served or port is not None else _PORTS)
     finally:
         entrance.unlink(missing_ok=True)
+
+
+def _open_browser(url: str, file: Path) -> None:
+    # All users of this machine can read the arguments of a browser, but not this file.
+    with open_output(file) as write:
+        write(_ENTRANCE.format(url=url))
+    Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
 
 
 _ENTRANCE = """\

@@ -375,22 +375,19 @@ def check_first_run(config: str | None, question: str | None) -> None:
 
     Raises InputError: nothing is set up; the hint lists every way to change that.
     """
-    if is_first_run(config):
-        own = default_config_path(massmem_home())
+    if config is not None:
+        return
+    own = default_config_path(massmem_home())
+    if os.path.lexists(own):
+        return
+    read_environment()
+    if any(os.environ.get(variable) for variable, _, _ in PROVIDERS_BY_KEY):
+        return
+    if read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing":
         raise InputError(
             f"no model is set up: there is no {own}, no API key in the environment, and no model on this machine",
             _list_first_steps(question),
         )
-
-
-def is_first_run(config: str | None) -> bool:
-    """Return whether nothing is set up that could answer. Raise as `read_environment`."""
-    if config is not None or os.path.lexists(default_config_path(massmem_home())):
-        return False
-    read_environment()
-    if any(os.environ.get(variable) for variable, _, _ in PROVIDERS_BY_KEY):
-        return False
-    return read_state(models_folder() / DEFAULT.file, DEFAULT.sha256) == "missing"
 
 
 def _list_first_steps(question: str | None) -> str:

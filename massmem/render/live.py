@@ -3,11 +3,11 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Event as ThreadEvent
 from threading import Lock, Thread
-from typing import ClassVar, TextIO
+from typing import ClassVar, TextIO, cast
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -426,10 +426,10 @@ def render_markdown(answer: str, terminal: TextIO) -> str:
 
     class FoldingTable(TableElement):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            for table in super().__rich_console__(console, options):
-                for column in table.columns if isinstance(table, Table) else ():
-                    column.overflow = "fold"  # rich would cut long words
-                yield table
+            [table] = cast("Iterable[Table]", super().__rich_console__(console, options))
+            for column in table.columns:
+                column.overflow = "fold"  # rich would cut long words
+            yield table
 
     class Page(Markdown):
         elements: ClassVar = {**Markdown.elements, "table_open": FoldingTable}

@@ -1,7 +1,6 @@
 """Numbers and events as short English text; a turn as lines of it, of JSON, and of the log."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO, assert_never
@@ -49,28 +48,6 @@ def fit(text: str, width: int) -> str:
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(text, width - 1) + "…" if width > 0 else ""
-
-
-_WORD = re.compile(r"\s*(?:`[^`]*`\S*|\"[^\"]*\"\S*|\S+)")
-_COMMAND = re.compile(r"\S*massmem( \w+)* -")
-_COLUMNS = re.compile(r"\s*\S.*?\s{2,}")
-
-
-def break_line(line: str, width: int) -> str:
-    """Return the line broken between words, for a terminal. A command that was broken can be copied as it is."""
-    if cell_len(line) <= width:
-        return line
-    columns, command = _COLUMNS.match(line), _COMMAND.search(line)
-    margin = " " * (len(columns[0]) if columns and len(columns[0]) < width // 2 else len(line) - len(line.lstrip()) + 2)
-    lines = [""]
-    for word in _WORD.finditer(line):
-        is_command = command is not None and word.start() > command.start()
-        if lines[-1].strip() and cell_len(lines[-1] + word[0]) > width - 2 * is_command:
-            lines[-1] += " \\" if is_command else ""
-            lines.append(margin + word[0].strip())
-        else:
-            lines[-1] += word[0]
-    return "\n".join(lines)
 
 
 def format_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:

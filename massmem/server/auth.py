@@ -2,14 +2,13 @@
 
 The browser of a user of the page sends a cookie instead of an Authorization header: a random number. A user of the
 service gets it for a key or token, and the store has its hash; this machine's user for a token that `massmem ui` makes
-and that can be used once, or for a challenge that is signed with the key that the browser was given then.
+and that can be used once, or by a key that the browser was given then.
 """
 
 import hmac
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -321,32 +320,23 @@ _RENEW_AFTER = timedelta(minutes=5)
 """Requests within it count as one use, so that not every request is a write."""
 
 
-_CHALLENGES = 64
-
-
 class PageToken:
-    """Lets one browser of this machine's user in, once, and those that were in again: see `massmem ui`."""
+    """Lets one browser of this machine's user in, once, and again those that have its key: see `massmem ui`."""
 
     def __init__(self, text: str = "", file: Path | None = None, key: str = "") -> None:
         """text: "" for none. file: holds it, and goes when it is used up. key: see `Settings.page_key`."""
+        self.key = key
+        self.challenge = secrets.token_hex(16)
+        """Of this process: whoever listens on its port before it learns nothing that counts here."""
         self.is_used = not text
         self.user = User(None, credential={"signed_with": sha256(text.encode()).hexdigest()} if text else {})
-        self.key = key
         self._file = file
-        self._challenges: deque[str] = deque(maxlen=_CHALLENGES)
-
-    def make_challenge(self) -> str:
-        """Return what a browser signs with the key: whoever listens here in massmem's place learns nothing of it."""
-        self._challenges.append(secrets.token_hex(16))
-        return self._challenges[-1]
 
     def use(self, text: str) -> bool:
-        """Return whether this is the token, or a signed challenge. Either is used up then."""
-        challenge, _, proof = text.partition(".")
-        if self.key and challenge in self._challenges:
-            self._challenges.remove(challenge)
-            expected = hmac.digest(bytes.fromhex(self.key), challenge.encode(), "sha256").hex()
-            return secrets.compare_digest(expected.encode(), proof.encode(errors="replace"))
+        """Return whether this is the token, which is used up then, or the challenge signed with the key."""
+        proof = hmac.digest(bytes.fromhex(self.key), self.challenge.encode(), "sha256").hex()
+        if self.key and secrets.compare_digest(proof.encode(), text.encode(errors="replace")):
+            return True
         if self.is_used or not secrets.compare_digest(self.user.credential["signed_with"], _hash(text)):
             return False
         self.is_used = True

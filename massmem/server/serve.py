@@ -64,14 +64,12 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
             _serve_with_workers(settings, listening)
 
 
-def serve_page(
-    settings: Settings, announce: Callable[[int], None], tries: int, prepare: Callable[[FastAPI], None]
-) -> None:
+def serve_page(settings: Settings, announce: Callable[[int, FastAPI], None], tries: int) -> None:
     """Serve one user on this machine until this process is told to end. Warnings go to stderr, and nothing else.
 
-    announce: called with the port as soon as a browser can connect to it. tries: so many ports from `server.port` on
-    will do; any port when they are in use. prepare: called with the application, which ends in good order once its
-    `state.is_done` is true. Raises as `serve`.
+    announce: called with the port as soon as a browser can connect to it, and with the application, which ends in good
+    order once its `state.is_done` is true. tries: so many ports from `server.port` on will do; any other when these are
+    in use. Raises as `serve`.
     """
     Tokens(settings.config.server.jwt)
     _require_metrics_folder()
@@ -86,7 +84,7 @@ def serve_page(
         ):  # of this port alone: whoever listens on another one cannot hand on what is signed for it
             key = hmac.digest(secret.get_secret_value().encode(), f"page at port {port}".encode(), "sha256").hex()
             settings = replace(settings, page_key=key)
-        _serve_alone(settings, listening, partial(announce, port), prepare)
+        _serve_alone(settings, listening, partial(announce, port))
 
 
 def _require_metrics_folder() -> None:
@@ -97,16 +95,12 @@ def _require_metrics_folder() -> None:
 
 
 def _serve_alone(
-    settings: Settings,
-    listening: socket.socket,
-    announce: Callable[[], None] = lambda: None,
-    prepare: Callable[[FastAPI], None] = lambda _: None,
+    settings: Settings, listening: socket.socket, announce: Callable[[FastAPI], None] = lambda _: None
 ) -> None:
     errors: list[Exception] = []
     with _defer_signals():
-        announce()
         app = create_app(settings, errors.append)
-        prepare(app)
+        announce(app)
     try:
         _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
     except SystemExit:

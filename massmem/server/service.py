@@ -50,7 +50,7 @@ class Settings:
     page_file: Path | None = None
     """File with the token, which goes when it is used up."""
     page_key: str = ""
-    """In hex: browsers that were let in sign challenges with it, and so come back after a restart on the same port."""
+    """In hex: with it browsers that were let in come back after a restart on the same port."""
     first_start: bool = False
     """Nothing is set up: the team is a demonstration, and the page lets its user set one up."""
 

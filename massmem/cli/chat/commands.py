@@ -26,6 +26,7 @@ from massmem.cli.memory import (
 )
 from massmem.cli.memory_view import (
     count_memories,
+    print_backlog,
     print_history,
     print_hits,
     print_memories,
@@ -47,7 +48,7 @@ from massmem.core.text import format_dollars, one_line
 from massmem.export import FORMATS
 from massmem.memory.persistent import USER, Selection
 from massmem.render.text import format_columns, format_tokens, format_window_share, report_context
-from massmem.session.memories import Backlog, View
+from massmem.session.memories import View
 from massmem.store.lookup import (
     read_results,
     read_turn,
@@ -60,10 +61,6 @@ _SESSION_ONLY = "--session"
 """Before the text of /remember: no other conversation recalls it."""
 _AS_OF = "--as-of"
 """Before the date of /memory: as if nothing had been said later."""
-_CHAT_COMMANDS = {
-    "massmem memory list": "/memory", "massmem memory add": "/remember", " (massmem memory record)": "",
-    "massmem --list-sessions": "/sessions", "massmem memory rebuild": "/quit, then massmem memory rebuild",
-}  # fmt: skip
 _MAX_MEMORIES = 10
 _MAX_SESSIONS = 20
 _MAX_OFFERS = 50
@@ -336,7 +333,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
             async with state.setup.open_memories() as memories:
                 chains, backlog = await memories.read_history(" ".join(words), View())
             print_history(chains)
-            _print_backlog(backlog)
+            print_backlog(backlog)
         case [option, date, words] if option == _AS_OF:
             await _search(state, words, View(as_of=parse_as_of(date)))
         case [option, *_] if option == _AS_OF:
@@ -355,20 +352,7 @@ async def _show_memory(state: ChatState, rest: str) -> None:
 async def _search(state: ChatState, words: str, view: View) -> None:
     async with state.setup.open_memories() as memories:
         hits = await memories.search(words, view, _MAX_MEMORIES)
-    print_hits(replace(hits, backlog=Backlog()), hits.recalled.memories[:_MAX_MEMORIES], here=state.session.project)
-    _print_backlog(hits.backlog)
-
-
-def _print_backlog(backlog: Backlog) -> None:
-    for notice in backlog.describe():
-        write_err(name_chat_commands(notice))
-
-
-def name_chat_commands(text: str) -> str:
-    """Return a message with the commands of this conversation in place of the shell's."""
-    for shell, chat in _CHAT_COMMANDS.items():
-        text = text.replace(shell, chat)
-    return text
+    print_hits(hits, hits.recalled.memories[:_MAX_MEMORIES], here=state.session.project)
 
 
 async def _remember(state: ChatState, rest: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from massmem.cli.chat.commands import COMMANDS, find_command, name_chat_commands, show_last_turn, translate_line
+from massmem.cli.chat.commands import COMMANDS, find_command, show_last_turn, translate_line
 from massmem.cli.chat.state import ChatState
 from massmem.cli.errors import show_error
 from massmem.cli.question import UserQuestion, attach_files, attach_mentioned_files
@@ -162,7 +162,7 @@ class _Conversation:
         except EOFError:
             self.state.is_over = True
         except MassmemError as e:
-            show_error(MassmemError(name_chat_commands(e.message), name_chat_commands(e.hint)))
+            show_error(e)
 
     async def _run_turn(self, question: UserQuestion | None) -> None:
         """Ask the question, or finish the unfinished turn when it is None, and report the result.

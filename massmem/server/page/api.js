@@ -36,20 +36,18 @@ export async function request(path, { method = "GET", body, file, headers = {}, 
 // Exchanges a key or token for a cookie. This machine's user gets a key as well, which scripts can use and cannot read.
 export async function enter(token) {
   const response = await request("page/enter", { method: "POST", body: { token }, isBack: true });
-  const key = (response.headers.get("X-Massmem-Key") || "").match(/../g);
-  if (key) await saveKey(KEY, await crypto.subtle.importKey("raw", Uint8Array.from(key, (byte) => parseInt(byte, 16)), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]));
+  const key = Uint8Array.from((response.headers.get("X-Massmem-Key") || "").match(/../g) || [], (byte) => parseInt(byte, 16));
+  if (key.length) await saveKey(KEY, await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]));
 }
 
-let comingBack = null; // one try for all requests that are refused at a time
-
-// Comes in again after massmem was started anew. Returns whether it is in.
+// Comes in again after massmem was started anew, once for all requests that are refused at a time. Returns whether it is in.
+let comingBack = null;
 const comeBack = () => (comingBack ??= signIn().then(() => true, () => false).finally(() => (comingBack = null)));
 
 async function signIn() {
   const key = await loadDraft(KEY);
   const challenge = await getJson("page/challenge", { method: "POST", isBack: true });
-  const proof = new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(challenge)));
-  await enter(`${challenge}.${toHex(proof)}`);
+  await enter(toHex(new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(challenge)))));
 }
 
 export const getJson = async (path, options) => (await request(path, options)).json();

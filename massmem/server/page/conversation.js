@@ -146,38 +146,32 @@ function Find({ id, part, shown }) {
   const [hits, setHits] = useState(null);
   const [problem, setProblem] = useState(null);
   const place = hits ? hits.findIndex((hit) => part === `message-${hit.seq}`) : -1;
-  const go = (hit) => hit && location.replace(placeOf(hit));
+  const step = (all, next) => all.length > 0 && location.replace(placeOf(all.at(next % all.length)));
+  const search = async () => {
+    const answer = await getJson(`api/v1/search?${new URLSearchParams({ limit: 200, session_id: id, query: text })}`);
+    const all = answer.hits.filter((hit) => hit.seq).sort((a, b) => a.seq - b.seq);
+    setHits(all);
+    step(all, -1);
+  };
   useEffect(() => {
-    const words = text.trim();
-    const search = () => getJson(`api/v1/search?limit=200&session_id=${encodeURIComponent(id)}&query=${encodeURIComponent(words)}`).then((answer) => {
-      const all = answer.hits.filter((hit) => hit.seq).sort((a, b) => a.seq - b.seq);
-      setHits(all);
-      setProblem(null);
-      go(all.at(-1));
-    }, setProblem);
-    if (!words) setHits(null);
-    const timer = words && setTimeout(search, 300);
+    const timer = setTimeout(() => (text.trim() ? search().then(() => setProblem(null), setProblem) : setHits(null)), 300);
     return () => clearTimeout(timer);
   }, [text]);
-  useEffect(() => highlightWords(hits ? text : ""), [hits, part, shown]);
-  const step = (by) => hits?.length > 0 && go(hits.at((Math.max(place, 0) + by + hits.length) % hits.length));
-  const arrow = (by, label, icon) => html`<button type="button" class=${`icon-button small ${icon}`} aria-label=${label} title=${label} disabled=${!hits?.length} onClick=${() => step(by)}><${Icon} name="down" /></button>`;
+  useEffect(() => highlightWords(hits ? text.trim() : ""), [hits, part, shown]);
+  const arrow = (next, label, icon) => html`<button type="button" class=${`icon-button small ${icon}`} aria-label=${label} title=${label} onClick=${() => step(hits, next)}><${Icon} name="down" /></button>`;
   return html`
-    <search class="find-here"><div class="find"><${Icon} name="search" /><input type="search" autofocus aria-label="Words in this conversation" placeholder="Words in this conversation" value=${text} onInput=${(e) => setText(e.target.value)}
-      onKeyDown=${(e) => e.key === "Enter" && step(e.shiftKey ? 1 : -1)} /></div>
-      ${hits && html`<span role="status">${place < 0 ? plural(hits.length, "hit") : `${place + 1} of ${hits.length}`}</span>${arrow(-1, "Earlier hit", "up")}${arrow(1, "Later hit", "next")}`}
-      <${Trouble} problem=${problem} /></search>`;
+    <search class="find-here"><div class="find"><${Icon} name="search" /><input type="search" aria-label="Words in this conversation" placeholder="Words in this conversation" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${(e) => e.key === "Enter" && hits && step(hits, place - 1)} /></div>
+      ${hits && html`<span role="status">${place < 0 ? plural(hits.length, "hit") : `${place + 1} of ${hits.length}`}</span>${arrow(place - 1, "Earlier hit", "up")}${arrow(place + 1, "Later hit", "next")}`}<${Trouble} problem=${problem} /></search>`;
 }
 
-// Marks words where they are shown, without a change of the elements.
+// Marks words where they are shown; the elements stay as they are.
 function highlightWords(text) {
-  const words = text.trim().split(/\s+/).filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const words = new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "|"), "giu");
   const texts = document.createTreeWalker(document.querySelector(".messages"), NodeFilter.SHOW_TEXT);
   const ranges = [];
-  while (words.length && texts.nextNode())
-    for (const match of texts.currentNode.data.matchAll(new RegExp(words.join("|"), "giu"))) {
-      ranges.push(new StaticRange({ startContainer: texts.currentNode, startOffset: match.index, endContainer: texts.currentNode, endOffset: match.index + match[0].length }));
-    }
+  while (text && texts.nextNode())
+    for (const { index, 0: word } of texts.currentNode.data.matchAll(words))
+      ranges.push(new StaticRange({ startContainer: texts.currentNode, startOffset: index, endContainer: texts.currentNode, endOffset: index + word.length }));
   CSS.highlights?.set("hit", new Highlight(...ranges));
 }
 

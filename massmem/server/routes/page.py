@@ -41,7 +41,7 @@ _HEADERS = {
 
 class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
-    """A key or token of the service, the token of `massmem ui`, or a challenge of it, a dot and its signature."""
+    """A key or token of the service, the token of `massmem ui`, or its challenge, signed."""
 
 
 class PageFiles(StaticFiles):
@@ -65,7 +65,7 @@ async def page() -> FileResponse:
 @router.post(f"{PATH}/challenge", dependencies=[FromPage])
 async def challenge(request: Request) -> str:
     """What a browser of this machine's user signs to come in again."""
-    return get_page_token(request).make_challenge()
+    return get_page_token(request).challenge
 
 
 @router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
