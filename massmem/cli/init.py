@@ -12,7 +12,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -34,9 +34,6 @@ from massmem.providers.base import ask
 from massmem.providers.discovery import LocalServer, find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
 
 SCHEMA_FILE = "config.schema.json"
 NOTHING_FOUND = (
@@ -243,8 +240,8 @@ def _offer_first_model(home: Path) -> bool:
     return choice == 2
 
 
-def add_first_start(home: Path, app: "FastAPI") -> None:
-    """Let the page of this application set up a team, as this command does, while there is none; then it is done."""
+def add_first_start(home: Path, app: Any) -> None:
+    """Let the page of this FastAPI application set up a team, as this command does, while there is none; then it is done."""
     from fastapi import APIRouter
 
     from massmem.server.dependencies import Authorized, CheckedRoute
@@ -259,12 +256,9 @@ def add_first_start(home: Path, app: "FastAPI") -> None:
         if app.state.is_done or not caller.is_local:
             raise Rejected(404, "there is nothing to set up")
         choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
-        return {
-            "choices": [choice.label for choice in choices],
-            "providers": [*dict.fromkeys(provider for _, provider, _ in PROVIDERS_BY_KEY)],
-            "download": DEFAULT.size if find_spec(_RUNTIME) else None,
-            "fetched": fetched[-1] if fetched else None,
-        }
+        labels, size = [choice.label for choice in choices], DEFAULT.size if find_spec(_RUNTIME) else None
+        names = [*dict.fromkeys(name for _, name, _ in PROVIDERS_BY_KEY)]
+        return {"choices": labels, "providers": names, "download": size, "fetched": fetched[-1] if fetched else None}
 
     @router.post("", status_code=204)
     async def choose(body: dict[str, str], caller: Authorized) -> None:
@@ -275,18 +269,13 @@ def add_first_start(home: Path, app: "FastAPI") -> None:
                 await asyncio.to_thread(_set_up, home, fetched, **body)
             except MassmemError as e:
                 raise Rejected(400, f"{e.message.rstrip('.')}. {e.hint}") from e
-            finally:
-                fetched.clear()
         app.state.is_done = True
 
     app.include_router(router)
 
 
 def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provider: str = "", **_: str) -> None:
-    """Configure a team, and try its models. Raise MassmemError, with nothing configured: one does not answer.
-
-    team: its label; "": that of the key, without one that of the embedded model, which is fetched.
-    """
+    """Configure a team, by label or key, else of the embedded model. Raise MassmemError: nothing is configured."""
     path, key = default_config_path(home), key.strip()
     variable = to_variable(provider) if key else ""
     try:
@@ -301,6 +290,7 @@ def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provi
         if key:
             store_key(home, variable, key)
     except MassmemError:
+        fetched.clear()
         path.unlink(missing_ok=True)
         os.environ.pop(variable, None)
         raise

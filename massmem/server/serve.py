@@ -59,7 +59,7 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
         host, port = listening.getsockname()[:2]
         log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
         if server.workers == 1:
-            _serve_alone(settings, listening)
+            _serve_alone(settings, listening, lambda _: None)
         else:
             _serve_with_workers(settings, listening)
 
@@ -67,9 +67,8 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
 def serve_page(settings: Settings, announce: Callable[[int, FastAPI], None], tries: int) -> None:
     """Serve one user on this machine until this process is told to end. Warnings go to stderr, and nothing else.
 
-    announce: called with the port as soon as a browser can connect to it, and with the application, which ends in good
-    order once its `state.is_done` is true. tries: so many ports from `server.port` on will do; any other when these are
-    in use. Raises as `serve`.
+    announce: called with the port as soon as a browser can connect, and the application, which ends once its
+    `state.is_done` is true. tries: so many ports from `server.port` on will do, else any. Raises as `serve`.
     """
     Tokens(settings.config.server.jwt)
     _require_metrics_folder()
@@ -79,11 +78,11 @@ def serve_page(settings: Settings, announce: Callable[[int, FastAPI], None], tri
     with _bind_first(settings.config.server.host, settings.config.server.port, tries) as listening:
         listening.listen(_BACKLOG)  # who connects while the service opens waits for it
         port = listening.getsockname()[1]
-        if (
-            secret is not None
-        ):  # of this port alone: whoever listens on another one cannot hand on what is signed for it
-            key = hmac.digest(secret.get_secret_value().encode(), f"page at port {port}".encode(), "sha256").hex()
-            settings = replace(settings, page_key=key)
+        # Of this port: what a browser signs here counts nowhere else.
+        key = (
+            "" if secret is None else hmac.digest(secret.get_secret_value().encode(), b"page %d" % port, "sha256").hex()
+        )
+        settings = replace(settings, page_key=key)
         _serve_alone(settings, listening, partial(announce, port))
 
 
@@ -94,9 +93,7 @@ def _require_metrics_folder() -> None:
         raise InputError(f"{SHARED_FOLDER} names no folder: {folder}", f"unset {SHARED_FOLDER}, or make the folder")
 
 
-def _serve_alone(
-    settings: Settings, listening: socket.socket, announce: Callable[[FastAPI], None] = lambda _: None
-) -> None:
+def _serve_alone(settings: Settings, listening: socket.socket, announce: Callable[[FastAPI], None]) -> None:
     errors: list[Exception] = []
     with _defer_signals():
         app = create_app(settings, errors.append)

@@ -1,5 +1,5 @@
 // Requests to the service. The cookie of the page goes with each; the header says that it is the page that asks.
-import { loadDraft, saveKey } from "./drafts.js";
+import { loadDraft, saveDraft } from "./drafts.js";
 
 export class Problem extends Error {
   // status: of the response; 0 when there was none. address: what the response refers to.
@@ -37,7 +37,7 @@ export async function request(path, { method = "GET", body, file, headers = {}, 
 export async function enter(token) {
   const response = await request("page/enter", { method: "POST", body: { token }, isBack: true });
   const key = Uint8Array.from((response.headers.get("X-Massmem-Key") || "").match(/../g) || [], (byte) => parseInt(byte, 16));
-  if (key.length) await saveKey(KEY, await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]));
+  if (key.length) await saveDraft(KEY, await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]));
 }
 
 // Comes in again after massmem was started anew, once for all requests that are refused at a time. Returns whether it is in.
@@ -46,7 +46,8 @@ const comeBack = () => (comingBack ??= signIn().then(() => true, () => false).fi
 
 async function signIn() {
   const key = await loadDraft(KEY);
-  const challenge = await getJson("page/challenge", { method: "POST", isBack: true });
+  if (!key) throw new Problem("There is no key.", 401);
+  const challenge = (await request("./", { isBack: true })).headers.get("X-Massmem-Challenge");
   await enter(toHex(new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(challenge)))));
 }
 

@@ -13,8 +13,7 @@ const VIEWS = {
   figures: () => import("./figures.js").then((module) => module.FiguresView),
 };
 
-// #/c/ID shows a conversation, from #/c/ID/turn-2 on or at #/c/ID/message-34, #/c/ID/context what its agents are sent,
-// #/memory and #/figures the rest.
+// #/c/ID shows a conversation (/turn-2, /message-34: there), #/c/ID/context what its agents are sent, #/memory the rest.
 function readRoute() {
   const [view, id, part] = location.hash.replace(/^#\/?/, "").split("/");
   if (view === "c" && id) return { view: "conversation", id: decodeURIComponent(id), part: part || "" };

@@ -157,22 +157,20 @@ function Find({ id, part, shown }) {
     const timer = setTimeout(() => (text.trim() ? search().then(() => setProblem(null), setProblem) : setHits(null)), 300);
     return () => clearTimeout(timer);
   }, [text]);
-  useEffect(() => highlightWords(hits ? text.trim() : ""), [hits, part, shown]);
+  useLayoutEffect(() => highlightWords(hits ? text.trim() : ""), [hits, part, shown]);
   const arrow = (next, label, icon) => html`<button type="button" class=${`icon-button small ${icon}`} aria-label=${label} title=${label} onClick=${() => step(hits, next)}><${Icon} name="down" /></button>`;
   return html`
     <search class="find-here"><div class="find"><${Icon} name="search" /><input type="search" aria-label="Words in this conversation" placeholder="Words in this conversation" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${(e) => e.key === "Enter" && hits && step(hits, place - 1)} /></div>
       ${hits && html`<span role="status">${place < 0 ? plural(hits.length, "hit") : `${place + 1} of ${hits.length}`}</span>${arrow(place - 1, "Earlier hit", "up")}${arrow(place + 1, "Later hit", "next")}`}<${Trouble} problem=${problem} /></search>`;
 }
 
-// Marks words where they are shown; the elements stay as they are.
+// Marks words where they are shown, and returns what ends that. The elements stay as they are.
 function highlightWords(text) {
-  const words = new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "|"), "giu");
-  const texts = document.createTreeWalker(document.querySelector(".messages"), NodeFilter.SHOW_TEXT);
-  const ranges = [];
-  while (text && texts.nextNode())
-    for (const { index, 0: word } of texts.currentNode.data.matchAll(words))
-      ranges.push(new StaticRange({ startContainer: texts.currentNode, startOffset: index, endContainer: texts.currentNode, endOffset: index + word.length }));
+  const [words, ranges] = [new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "|"), "giu"), []];
+  for (const texts = document.createTreeWalker(document.querySelector(".messages"), NodeFilter.SHOW_TEXT); text && texts.nextNode(); )
+    for (const { index, 0: word } of texts.currentNode.data.matchAll(words)) ranges.push(new StaticRange({ startContainer: texts.currentNode, startOffset: index, endContainer: texts.currentNode, endOffset: index + word.length }));
   CSS.highlights?.set("hit", new Highlight(...ranges));
+  return () => CSS.highlights?.clear();
 }
 
 function Messages({ talk, part, models, colours, about }) {
@@ -193,9 +191,12 @@ function Messages({ talk, part, models, colours, about }) {
   // The address may name a turn or a message.
   useEffect(() => {
     const [, kind, number] = /^(turn|message)-(\d+)$/.exec(part) || [];
-    if (!kind) return;
-    isAtEnd.current = false;
-    talk.reach((message) => (kind === "turn" ? message.turn : message.seq) === Number(number)).then(() => requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(part)?.scrollIntoView({ block: "start" }))), setProblem);
+    const land = async () => {
+      isAtEnd.current = false;
+      while (talk.hasOlder && !talk.messages.some((message) => (kind === "turn" ? message.turn : message.seq) === Number(number))) await talk.loadOlder(200);
+      requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(part)?.scrollIntoView()));
+    };
+    if (kind) land().catch(setProblem);
   }, [part]);
   const older = async () => {
     const height = box.current.scrollHeight;
@@ -370,8 +371,7 @@ function Message({ talk, message, part, colour, names = {}, result, onEdit, wasE
   const editButton = useRef(null);
   useEffect(() => wasEditing && editButton.current.focus(), []); // the keyboard goes on where it was
   const shown = text ?? message.text;
-  const place = `message-${message.seq}`;
-  const mark = part === place ? "marked" : "";
+  const mark = part === `message-${message.seq}` ? "marked" : "";
   // The service counts characters, the browser halves of some.
   const isCut = useMemo(() => text === null && message.length > Array.from(message.text).length, [text, message.text]);
   const loadAll = async () => {
@@ -386,14 +386,14 @@ function Message({ talk, message, part, colour, names = {}, result, onEdit, wasE
     ${message.files.map((file) => html`<${Attached} key=${file.hash} talk=${talk} file=${file} />`)}${(message.pending || []).map((name) => html`<span class="file"><${Icon} name="clip" />${name}</span>`)}`;
   const time = message.created_at && html`<time class="dim" datetime=${message.created_at} title=${exactly(message.created_at)}>${when(message.created_at)}</time>`;
   if (message.role === "user")
-    return html`<article id=${place} class=${`message user ${message.is_note ? "note" : ""} ${mark}`} aria-label=${message.is_note ? "Your note" : "You"}>
+    return html`<article id=${`message-${message.seq}`} class=${`message user ${message.is_note ? "note" : ""} ${mark}`} aria-label=${message.is_note ? "Your note" : "You"}>
       ${message.is_note && html`<span class="dim">Note</span>`}
       <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
       ${files}${(isCut || clip(shown) !== shown) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
       ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or again: the turn gets another version" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
   return html`
-    <article id=${place} class=${`message assistant final agent-${colour} ${mark}`}>
+    <article id=${`message-${message.seq}`} class=${`message assistant final agent-${colour} ${mark}`}>
       <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}${result && html`<${Agreement} text=${result.agreement} isLow=${result.escalated} />`}${time}</header>
       ${result?.report && html`<${Report} report=${result.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />

@@ -91,12 +91,6 @@ export class LiveConversation {
     this.changed();
   }
 
-  // Loads messages until the one is there that `isWanted` tells, or all are. Returns it.
-  async reach(isWanted) {
-    while (this.hasOlder && !this.messages.some(isWanted)) await this.loadOlder(200);
-    return this.messages.find(isWanted);
-  }
-
   // Looks whether somebody else, a terminal or another tab, has gone on with the conversation.
   async refresh() {
     if (this.id === null || this.isRunning || !this.isLoaded || this._isClosed) return;

@@ -57,23 +57,15 @@ class PageFiles(StaticFiles):
 
 
 @router.get("/")
-async def page() -> FileResponse:
-    """The page; it holds nothing of anybody."""
-    return FileResponse(FOLDER / "index.html", headers=_HEADERS)
-
-
-@router.post(f"{PATH}/challenge", dependencies=[FromPage])
-async def challenge(request: Request) -> str:
-    """What a browser of this machine's user signs to come in again."""
-    return get_page_token(request).challenge
+async def page(request: Request) -> FileResponse:
+    """The page; it holds nothing of anybody. With it comes what browsers sign that come in again."""
+    headers = {**_HEADERS, "X-Massmem-Challenge": get_page_token(request).challenge}
+    return FileResponse(FOLDER / "index.html", headers=headers)
 
 
 @router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
-    """Let the browser in that has this token, and give this machine's user a key to come back with.
-
-    Raise Unauthorized, RetryLater.
-    """
+    """Let the browser in that has this token; this machine's user gets a key, too. Raise Unauthorized, RetryLater."""
     service, page_token = get_service(request), get_page_token(request)
     is_local = page_token.use(body.token)
     user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"], request.client)

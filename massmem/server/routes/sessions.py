@@ -98,7 +98,6 @@ class About(Body):
     is_operator: bool
     warning: str | None
     first_start: bool
-    """Nothing is set up: a demonstration answers."""
     usage: OwnerUsage
 
 
