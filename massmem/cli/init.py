@@ -241,7 +241,7 @@ def _offer_first_model(home: Path) -> bool:
 
 
 def add_first_start(home: Path, app: Any) -> None:
-    """Let the page of this FastAPI application set up a team, as this command does, while there is none; then it is done."""
+    """Let the page of this FastAPI application set up a team, as this command does; then the application is done."""
     from fastapi import APIRouter
 
     from massmem.server.dependencies import Authorized, CheckedRoute

@@ -10,7 +10,7 @@ export class Problem extends Error {
 }
 
 const HEADERS = { "X-Massmem-Page": "1" };
-const OFFLINE = "massmem does not answer. Start it again (massmem ui), and this page goes on by itself.";
+const OFFLINE = "The service cannot be reached. Start it again (massmem ui), and this page goes on by itself.";
 const KEY = "key of this browser";
 
 // Returns the response to a request. Throws a Problem for any status that is not a success.
