@@ -306,9 +306,7 @@ def test_hit_opens_the_conversation_at_its_message(open_page: Open, service: Ser
         for n in range(90)
         for role in ("user", "assistant")
     ]
-    client = service.client("finder")
-    job = client.post("/api/v1/sessions/import?name=old", content=json.dumps(messages).encode()).json()
-    wait_until(lambda: client.get(f"/api/v1/imports/{job['id']}").json()["status"] == "done")
+    service.client("finder").import_export(messages)
     page = open_page("finder")
     page.get_by_label("Search conversations").fill("pump")
     page.locator(".hit", has_text="user 5.").click()
