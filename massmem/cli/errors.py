@@ -117,8 +117,8 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _RedactingFormatter(logging.Formatter):
-    def __init__(self, read_params: Callable[[], Mapping[str, object]]) -> None:
-        super().__init__(_FORMAT)
+    def __init__(self, read_params: Callable[[], Mapping[str, object]], form: str = _FORMAT) -> None:
+        super().__init__(form)
         self._read_params = read_params
 
     def format(self, record: logging.LogRecord) -> str:
@@ -153,10 +153,10 @@ def start_logging(
     return stop
 
 
-def log_to_stderr(level: int) -> None:
-    """Log messages of `level` and above to standard error, without secrets."""
+def log_to_stderr(level: int, form: str = _FORMAT) -> None:
+    """Log messages of `level` and above to standard error, without secrets. form: of a line."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_RedactingFormatter(dict))
+    handler.setFormatter(_RedactingFormatter(dict, form))
     logging.basicConfig(handlers=[handler], level=level)
 
 

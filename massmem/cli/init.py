@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from massmem.cli.keys import guess_variable, read_keys, store_key
+from massmem.cli.keys import guess_variable, read_keys, store_key, to_variable
 from massmem.cli.options import AsJson
 from massmem.cli.setup import download_embedded_model, read_environment
 from massmem.cli.streams import choose_option, notify, open_output, write_json, write_out
@@ -32,6 +32,7 @@ from massmem.memory.words import is_english
 from massmem.providers import Providers
 from massmem.providers.base import ask
 from massmem.providers.discovery import LocalServer, find_local_servers
+from massmem.providers.downloads import fetch_weights, list_sources
 from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
 
 SCHEMA_FILE = "config.schema.json"
@@ -149,13 +150,17 @@ class Prompter:
     MAX_QUESTIONS = 3
     MAX_OPTIONS = 20
 
-    def __init__(self, *, silent: bool) -> None:
+    def __init__(self, *, silent: bool, answer: str = "") -> None:
+        """answer: the option that is chosen wherever it is one."""
+        self._answer = answer
         self.can_ask = not silent and sys.stdin.isatty() and sys.stderr.isatty()
         """The user is at the terminal and wants to be asked."""
         self._left = self.MAX_QUESTIONS if self.can_ask else 0
 
     def choose(self, question: str, options: Sequence[str]) -> int:
         """Return the index of the chosen option; the default is the first."""
+        if self._answer in options:
+            return options.index(self._answer)
         if len(options) < 2 or not self._may_ask():
             return 0
         return choose_option(question, options[: self.MAX_OPTIONS])
@@ -233,6 +238,62 @@ def _offer_first_model(home: Path) -> bool:
     elif choice == 1:
         download_embedded_model()
     return choice == 2
+
+
+def add_first_start(home: Path, app: Any) -> None:
+    """Let the page of this FastAPI application set up a team, as this command does; then the application is done."""
+    from fastapi import APIRouter
+
+    from massmem.server.dependencies import Authorized, CheckedRoute
+    from massmem.server.errors import Rejected
+
+    router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/setup", include_in_schema=False)
+    fetched: list[int] = []  # bytes of the model, while it is fetched
+    busy = asyncio.Lock()
+
+    @router.get("")
+    async def show_offers(caller: Authorized) -> dict[str, Any]:
+        if app.state.is_done or not caller.is_local:
+            raise Rejected(404, "there is nothing to set up")
+        choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
+        labels, size = [choice.label for choice in choices], DEFAULT.size if find_spec(_RUNTIME) else None
+        names = [*dict.fromkeys(name for _, name, _ in PROVIDERS_BY_KEY)]
+        return {"choices": labels, "providers": names, "download": size, "fetched": fetched[-1] if fetched else None}
+
+    @router.post("", status_code=204)
+    async def choose(body: dict[str, str], caller: Authorized) -> None:
+        if busy.locked() or not caller.is_local:
+            raise Rejected(404, "there is nothing to set up now")
+        async with busy:
+            try:
+                await asyncio.to_thread(_set_up, home, fetched, **body)
+            except MassmemError as e:
+                raise Rejected(400, f"{e.message.rstrip('.')}. {e.hint}") from e
+        app.state.is_done = True
+
+    app.include_router(router)
+
+
+def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provider: str = "", **_: str) -> None:
+    """Configure a team, by label or key, else of the embedded model. Raise MassmemError: nothing is configured."""
+    path, key = default_config_path(home), key.strip()
+    variable = to_variable(provider) if key else ""
+    try:
+        if key:
+            os.environ[variable] = key
+        elif not team:
+            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), lambda done, _: fetched.append(done), notify)
+        candidates = asyncio.run(find_candidates(os.environ))
+        config = _replace_config(path, _choose_team(path, home, candidates, Prompter(silent=True, answer=team)))
+        if errors := [one for _, one in asyncio.run(_probe_models(config)) if isinstance(one, MassmemError)]:
+            raise errors[0]
+        if key:
+            store_key(home, variable, key)
+    except MassmemError:
+        fetched.clear()
+        path.unlink(missing_ok=True)
+        os.environ.pop(variable, None)
+        raise
 
 
 def _check_overwrite(path: Path, prompter: Prompter, *, force: bool) -> bool:

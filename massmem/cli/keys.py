@@ -35,7 +35,7 @@ def set_command(name: Name) -> None:
 
     It is asked for, or read from standard input. Every command uses it, unless the environment or .env has another one.
     """
-    variable = _to_variable(name)
+    variable = to_variable(name)
     key: str = (
         typer.prompt(f"The key for {variable} (not shown)", hide_input=True, err=True)
         if sys.stdin.isatty()
@@ -63,7 +63,7 @@ def list_command(as_json: Annotated[bool, typer.Option("--json", help="Print JSO
 @app.command("remove")
 def remove_command(name: Name) -> None:
     """Delete a stored key."""
-    variable, home = _to_variable(name), massmem_home()
+    variable, home = to_variable(name), massmem_home()
     with lock_file(_keys_file(home)):
         keys = read_keys(home)
         if variable not in keys:
@@ -109,11 +109,10 @@ def _keys_file(home: Path) -> Path:
     return home / "keys.env"
 
 
-def _to_variable(name: str) -> str:
+def to_variable(name: str) -> str:
     """Return the variable of a provider, or the name of a variable itself. Raises InputError."""
-    for variable, provider, _ in PROVIDERS_BY_KEY:
-        if name.lower() == provider:
-            return variable
+    if variables := next((preset.key_variables for type_, preset in PRESETS.items() if type_ == name.lower()), ()):
+        return variables[0]
     if _VARIABLE.fullmatch(name):
         return name
     providers = ", ".join(dict.fromkeys(provider for _, provider, _ in PROVIDERS_BY_KEY))

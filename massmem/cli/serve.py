@@ -16,6 +16,7 @@ import stat
 import sys
 import webbrowser
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +28,17 @@ import typer
 from massmem.cli.access import ensure_secret
 from massmem.cli.errors import log_to_stderr
 from massmem.cli.options import Config
-from massmem.cli.setup import load_server_teams, load_setup, require_extra
+from massmem.cli.setup import check_first_run, load_server_teams, load_setup, require_extra
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
-from massmem.config.home import make_home
+from massmem.config.home import make_home, massmem_home, write_once
+from massmem.config.load import EXAMPLES
 from massmem.config.projects import find_project
 from massmem.core.errors import InputError
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from massmem.server.service import Settings
 
 app = typer.Typer(help="Serve the team over HTTP.")
@@ -93,6 +97,8 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
 ui_app = typer.Typer(help="Talk to the team in a browser.")
 
 _LOCALHOST = "127.0.0.1"
+_FIRST_PORT, _PORTS = 4100, 20
+"""Of the page: where it is at first, and how many of the next ones are tried when that is in use."""
 _PAGE_GRACE = 1.0
 """Seconds that turns may go on after Ctrl-C. They are in the log, and the page continues them."""
 
@@ -101,37 +107,60 @@ _PAGE_GRACE = 1.0
 def ui_command(
     config: Config = None,
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="[default: any free port]", show_default=False)
-    ] = 0,
+        int | None, typer.Option(metavar="N", min=0, max=65535, help="[default: the same each time, 4100 at first]")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Talk to the team in a browser: your conversations, what the agents see and remember, and what it all costs.
 
     Only this machine can open the page, with an address that is printed and works once. Ctrl-C ends it.
     """
-    log_to_stderr(logging.WARNING)
-    settings, _ = load_service("ui", config, host=_LOCALHOST, port=port, workers=1, grace=_PAGE_GRACE)
-    from massmem.server.serve import serve_page
+    log_to_stderr(logging.WARNING, "massmem: %(message)s")
+    home, served, is_first = massmem_home(), 0, True
+    make_home(home)
+    entrance, port_file = home / f"open-{secrets.token_hex(4)}.html", home / "ui-port"
 
-    token = secrets.token_urlsafe(32)
-    make_home(settings.home)
-    entrance = settings.home / f"open-{secrets.token_hex(4)}.html"
+    def announce(token: str, chosen_port: int, application: "FastAPI") -> None:
+        nonlocal served
+        if is_first:
+            from massmem.cli.init import add_first_start
 
-    def announce(chosen_port: int) -> None:
+            add_first_start(home, application)
+        if served:
+            return  # the page is open, and waits for the team that it has set up
+        served = chosen_port
+        if port is None:
+            write_once(port_file, str(served))
         # Browsers send nothing after the # to anybody; the page reads it there.
-        url = f"http://{_LOCALHOST}:{chosen_port}/#token={token}"
+        url = f"http://{_LOCALHOST}:{served}/#token={token}"
         write_out(f"{url}\n")
         notify("the address works once, on this machine; Ctrl-C ends it")
         if browser and _has_screen():
-            # All users of this machine can read the arguments of a browser, but not this file.
-            with open_output(entrance) as write:
-                write(_ENTRANCE.format(url=url))
-            Thread(target=webbrowser.open, args=(entrance.as_uri(),), daemon=True).start()
+            _open_browser(url, entrance)
 
     try:
-        serve_page(replace(settings, page_token=token, page_file=entrance), announce)
+        while not served or is_first:
+            is_first, token = True, secrets.token_urlsafe(32)
+            with suppress(InputError):
+                check_first_run(config, None)
+                is_first = False
+            text = port_file.read_text() if port_file.exists() else ""
+            usual = int(text) if text.isdecimal() else _FIRST_PORT
+            options = {"host": _LOCALHOST, "port": served or (usual if port is None else port), "grace": _PAGE_GRACE}
+            settings, _ = load_service("ui", f"{EXAMPLES}scripted" if is_first else config, workers=1, **options)
+            from massmem.server.serve import serve_page
+
+            settings = replace(settings, page_token=token, page_file=entrance, first_start=is_first)
+            serve_page(settings, partial(announce, token), 1 if served or port is not None else _PORTS)
     finally:
         entrance.unlink(missing_ok=True)
+
+
+def _open_browser(url: str, file: Path) -> None:
+    # All users of this machine can read the arguments of a browser, but not this file.
+    with open_output(file) as write:
+        write(_ENTRANCE.format(url=url))
+    Thread(target=webbrowser.open, args=(file.as_uri(),), daemon=True).start()
 
 
 _ENTRANCE = """\

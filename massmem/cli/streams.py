@@ -3,10 +3,12 @@
 import errno
 import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from textwrap import wrap
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +80,20 @@ def write_json(value: Any, indent: int | None = None) -> None:
 
 
 def write_err(*lines: str, indent: str = "") -> None:
-    """Write lines to standard error, without anything that a terminal would obey."""
-    sys.stderr.write(make_printable("".join(f"{indent}{line}".rstrip() + "\n" for line in lines)))
+    """Write lines to standard error, without anything that a terminal would obey; to a terminal, broken at words."""
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+    shown = [_break_line(f"{indent}{line}".rstrip(), width) for line in lines]
+    sys.stderr.write(make_printable("".join(f"{line}\n" for line in shown)))
     sys.stderr.flush()
+
+
+def _break_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    margin = " " * (len(line) - len(line.lstrip()) + 2)
+    pieces = wrap(line, width - 2, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False)
+    command = next((number for number, piece in enumerate(pieces) if "massmem -" in piece), len(pieces))
+    return " \\\n".join(("\n".join(pieces[: command + 1]), *pieces[command + 1 :]))  # a shell reads it as one line
 
 
 def notify(message: str) -> None:

@@ -145,8 +145,8 @@ def _find_key(backend: BackendConfig, preset: Preset, environ: Mapping[str, str]
     if not key and required:
         raise MissingKeyError(
             f"No API key for {backend.type!r}: {' or '.join(preset.key_variables)} is not set.",
-            f"Run `export {preset.key_variables[0]}=...` first, or use the model on this machine with "
-            "`backend: {type: local}`.",
+            f"Run `massmem keys set {backend.type}` or `export {preset.key_variables[0]}=...`, or use the model on "
+            "this machine with `backend: {type: local}`.",
         )
     if problem := find_key_problem(key, required=required):
         hint = f"Copy the key again into {preset.key_variables[0]}."

@@ -250,8 +250,8 @@ _HINTS: Mapping[type[ProviderError], str] = {
     AuthenticationError: "Check the API key, and that it may use this model.",
     ModelNotFound: "Check backend.model and backend.base_url.",
     ProviderTimeout: "backend.timeout sets how long to wait.",
-    ProviderConnectionError: "Check backend.base_url, and that the server runs and can be reached.",
-    WrongAddress: "Correct backend.base_url.",
+    ProviderConnectionError: "Check that the server runs, the network connection, and backend.base_url.",
+    WrongAddress: "Check the network connection of this machine, and backend.base_url where one is set.",
     MalformedResponse: "Check that backend.base_url is the API's address (often it ends in /v1).",
 }
 
@@ -484,7 +484,7 @@ def find_wrong_address(error: BaseException | None) -> str:
     while error is not None:
         match error:
             case socket.gaierror() if error.errno in _UNKNOWN_HOST:
-                return "there is no host with this name"
+                return "this host could not be found"
             case ssl.SSLCertVerificationError():
                 return f"its certificate is refused: {error.verify_message}"
             case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE"):

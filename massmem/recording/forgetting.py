@@ -165,7 +165,9 @@ async def erase_from_indexes(
 
 
 def unknown_memory(memory_id: str) -> UnknownMemoryError:
-    return UnknownMemoryError(f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list")
+    return UnknownMemoryError(
+        f"there is no memory {memory_id[:60]!r}", "see them with: massmem memory list; in a conversation: /memory"
+    )
 
 
 async def resolve_ids(memory: "IndexedMemory", names: Iterable[str], among: Selection) -> tuple[str, ...]:

@@ -3,14 +3,15 @@
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Event as ThreadEvent
 from threading import Lock, Thread
-from typing import TextIO
+from typing import ClassVar, TextIO, cast
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from massmem.core import events as ev
@@ -343,7 +344,7 @@ class Screen:
     def print_above(self, text: Text) -> None:
         """Print text that stays, above the block."""
         with self._console.capture() as capture:
-            self._console.print(text, soft_wrap=True, highlight=False)
+            self._console.print(text, highlight=False)
         output, lines = capture.get(), self._lines
         if self._open and lines:
             erase = self._erase(self._console.width)
@@ -421,13 +422,23 @@ _PADDING = re.compile(r"(?<! ) +((?:\x1b\[0m)*)$", re.MULTILINE)
 def render_markdown(answer: str, terminal: TextIO) -> str:
     """Return the answer as text to write to this terminal, without control sequences of the model."""
     from markdown_it import MarkdownIt
-    from rich.markdown import Markdown
+    from rich.markdown import Markdown, TableElement
+
+    class FoldingTable(TableElement):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            [table] = cast("Iterable[Table]", super().__rich_console__(console, options))
+            for column in table.columns:
+                column.overflow = "fold"  # rich would cut long words
+            yield table
+
+    class Page(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": FoldingTable}
 
     text = make_printable(answer).rstrip("\n") + "\n"
     if len(text) > _MAX_MARKDOWN:
         return text
     # Links show their address: link text may claim another destination.
-    markdown = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    markdown = Page("", code_theme="ansi_dark", hyperlinks=False)
     markdown.parsed = MarkdownIt().enable(["strikethrough", "table"]).disable(_HIDING_RULES).parse(text)
     for token in markdown.parsed:
         for child in token.children or ():

@@ -78,7 +78,8 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
     for routes in (chat, imports, sessions, memories, reports, openai, operations, page):
         app.include_router(routes.router)
     app.mount(page.PATH, page.PageFiles())
-    app.state.page_token = PageToken(settings.page_token, settings.page_file)
+    app.state.page_token = PageToken(settings.page_token, settings.page_file, settings.page_key)
+    app.state.is_done = False
     app.state.server = settings.config.server
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))

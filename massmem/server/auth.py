@@ -2,9 +2,10 @@
 
 The browser of a user of the page sends a cookie instead of an Authorization header: a random number. A user of the
 service gets it for a key or token, and the store has its hash; this machine's user for a token that `massmem ui` makes
-and that can be used once.
+and that can be used once, or by a key that the browser was given then.
 """
 
+import hmac
 import logging
 import secrets
 import time
@@ -321,16 +322,22 @@ _RENEW_AFTER = timedelta(minutes=5)
 
 
 class PageToken:
-    """Lets one browser of this machine's user in, once: see `massmem ui`."""
+    """Lets one browser of this machine's user in, once, and again those that have its key: see `massmem ui`."""
 
-    def __init__(self, text: str = "", file: Path | None = None) -> None:
-        """text: "" for none. file: holds it, and goes when it is used up."""
+    def __init__(self, text: str = "", file: Path | None = None, key: str = "") -> None:
+        """text: "" for none. file: holds it, and goes when it is used up. key: see `Settings.page_key`."""
+        self.key = key
+        self.challenge = secrets.token_hex(16)
+        """Of this process: whoever listens on its port before it learns nothing that counts here."""
         self.is_used = not text
         self.user = User(None, credential={"signed_with": sha256(text.encode()).hexdigest()} if text else {})
         self._file = file
 
     def use(self, text: str) -> bool:
-        """Return whether this is the token, which is used up then."""
+        """Return whether this is the token, which is used up then, or the challenge signed with the key."""
+        proof = hmac.digest(bytes.fromhex(self.key), self.challenge.encode(), "sha256").hex()
+        if self.key and secrets.compare_digest(proof.encode(), text.encode(errors="replace")):
+            return True
         if self.is_used or not secrets.compare_digest(self.user.credential["signed_with"], _hash(text)):
             return False
         self.is_used = True

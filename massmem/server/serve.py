@@ -1,5 +1,6 @@
 """`massmem serve`: runs the application in one uvicorn process or in several."""
 
+import hmac
 import logging
 import os
 import shutil
@@ -8,8 +9,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import c_double
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -57,23 +59,31 @@ def serve(settings: Settings, notices: Sequence[str] = ()) -> None:
         host, port = listening.getsockname()[:2]
         log.info("listening", extra={"fields": {"host": host, "port": port, "processes": server.workers}})
         if server.workers == 1:
-            _serve_alone(settings, listening)
+            _serve_alone(settings, listening, lambda _: None)
         else:
             _serve_with_workers(settings, listening)
 
 
-def serve_page(settings: Settings, announce: Callable[[int], None]) -> None:
+def serve_page(settings: Settings, announce: Callable[[int, FastAPI], None], tries: int) -> None:
     """Serve one user on this machine until this process is told to end. Warnings go to stderr, and nothing else.
 
-    announce: called with the port as soon as a browser can connect to it. Raises as `serve`.
+    announce: called with the port as soon as a browser can connect, and the application, which ends once its
+    `state.is_done` is true. tries: so many ports from `server.port` on will do, else any. Raises as `serve`.
     """
     Tokens(settings.config.server.jwt)
     _require_metrics_folder()
     _end_with_success()
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    with _bind(settings.config.server.host, settings.config.server.port) as listening:
+    secret = settings.config.server.jwt.secret
+    with _bind_first(settings.config.server.host, settings.config.server.port, tries) as listening:
         listening.listen(_BACKLOG)  # who connects while the service opens waits for it
-        _serve_alone(settings, listening, partial(announce, listening.getsockname()[1]))
+        port = listening.getsockname()[1]
+        # Of this port: what a browser signs here counts nowhere else.
+        key = (
+            "" if secret is None else hmac.digest(secret.get_secret_value().encode(), b"page %d" % port, "sha256").hex()
+        )
+        settings = replace(settings, page_key=key)
+        _serve_alone(settings, listening, partial(announce, port))
 
 
 def _require_metrics_folder() -> None:
@@ -83,11 +93,11 @@ def _require_metrics_folder() -> None:
         raise InputError(f"{SHARED_FOLDER} names no folder: {folder}", f"unset {SHARED_FOLDER}, or make the folder")
 
 
-def _serve_alone(settings: Settings, listening: socket.socket, announce: Callable[[], None] = lambda: None) -> None:
+def _serve_alone(settings: Settings, listening: socket.socket, announce: Callable[[FastAPI], None]) -> None:
     errors: list[Exception] = []
     with _defer_signals():
-        announce()
         app = create_app(settings, errors.append)
+        announce(app)
     try:
         _WatchedServer(_configure(app, settings), settings.end_seconds).run([listening])
     except SystemExit:
@@ -102,6 +112,9 @@ class _WatchedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, seconds: float) -> None:
         super().__init__(config)
         self._seconds = seconds
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or (isinstance(app := self.config.app, FastAPI) and app.state.is_done)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -254,6 +267,13 @@ def _configure(app: FastAPI | Callable[[], FastAPI], settings: Settings) -> uvic
     )
     config.limits = server.limits
     return config
+
+
+def _bind_first(host: str, port: int, tries: int) -> socket.socket:
+    for number in range(port, port + tries - 1):
+        with suppress(InputError, OverflowError):
+            return _bind(host, number)
+    return _bind(host, port if tries == 1 else 0)
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -49,6 +49,10 @@ class Settings:
     """Lets a browser of this machine's user in, once; empty: the page is for users with a key or token alone."""
     page_file: Path | None = None
     """File with the token, which goes when it is used up."""
+    page_key: str = ""
+    """In hex: with it browsers that were let in come back after a restart on the same port."""
+    first_start: bool = False
+    """Nothing is set up: the team is a demonstration, and the page lets its user set one up."""
 
     @property
     def shutdown_seconds(self) -> int:

@@ -117,7 +117,7 @@ class Backlog:
         notices = self.comparison.describe()
         if self.waiting:
             count = "1 message is" if self.waiting == 1 else f"{self.waiting:,} messages are"
-            notices.append(f"{count} not recorded yet (massmem memory record)")
+            notices.append(f"{count} not recorded yet: the next question does it, or massmem memory record")
         return notices
 
     def to_dict(self) -> dict[str, int]:
@@ -419,7 +419,7 @@ class Memories:
         if session is None or session.status == "deleting" or self.owner not in (EVERYBODY, session.owner):
             raise InputError(
                 "the conversation of this memory is not in the store, which notes what is changed",
-                "forget it, and add what is right: massmem memory add TEXT",
+                "forget it, and add what is right: massmem memory add TEXT; in a conversation: /remember TEXT",
             )
 
     async def _record(self, index: "IndexedMemory", session_id: str) -> str:

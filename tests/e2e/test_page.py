@@ -300,6 +300,55 @@ def test_conversation_is_renamed_exported_forked_found_and_deleted(open_page: Op
     expect(links).to_have_count(1)
 
 
+def test_hit_opens_the_conversation_at_its_message(open_page: Open, service: Service) -> None:
+    messages = [
+        {"role": role, "content": f"{role} {n}. Where is the {'pump' if n in (5, 60) else 'valve'}? " + "More. " * 30}
+        for n in range(90)
+        for role in ("user", "assistant")
+    ]
+    service.client("finder").import_export(messages)
+    page = open_page("finder")
+    page.get_by_label("Search conversations").fill("pump")
+    page.locator(".hit", has_text="user 5.").click()
+    marked = page.locator(".marked")
+    expect(marked).to_contain_text("user 5. Where is the pump?")
+    expect(marked).to_be_in_viewport()
+    page.get_by_role("button", name="Search in this conversation").click()
+    page.get_by_label("Words in this conversation").fill("pump")
+    expect(page.get_by_role("search").get_by_role("status")).to_have_text("4 of 4")
+    expect(marked).to_contain_text("assistant 60. Where is the pump?")
+    expect(marked).to_be_in_viewport()
+    assert page.evaluate("CSS.highlights.get('hit').size") >= 4
+    check_view(page, "search in a conversation")
+    page.get_by_role("button", name="Later hit").click()
+    expect(page.get_by_role("search").get_by_role("status")).to_have_text("1 of 4")
+    expect(marked).to_contain_text("user 5.")
+    tab = page.context.new_page()
+    tab.goto(re.sub("/message-.*", "/turn-3", get_address(page)))
+    expect(tab.locator(".turn.marked")).to_contain_text("user 2.")
+    expect(tab.locator(".turn.marked")).to_be_in_viewport()
+
+
+def test_open_page_goes_on_after_a_restart(browser: Browser, start_page: StartPage) -> None:
+    config = {"agents": [make_agent("ann", "It is blue.")]}
+    ui = start_page(config)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(ui.address)
+    ask(page, "Why?")
+    expect(final_answer(page)).to_contain_text("It is blue.")
+    ui.stop()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    assert start_page(config).url == ui.url
+    expect(page.get_by_role("alert")).to_have_count(0)
+    ask(page, "Really?")
+    expect(page.locator(".turn")).to_have_count(2)
+    bookmark = context.new_page()
+    bookmark.goto(get_address(page))
+    expect(final_answer(bookmark)).to_contain_text("It is blue.")
+    context.close()
+
+
 def test_values_are_shown_over_time(open_page: Open) -> None:
     page = open_page("mover")
     for number, statement in enumerate(("My home is Porto.", "My home is Ghent.")):

@@ -89,7 +89,7 @@ def test_messages_that_a_view_cannot_record_are_named(
 ) -> None:
     monkeypatch.setattr("massmem.session.memories._VIEW_SECONDS", -1)
     command = Command(capsys)
-    notice = "massmem: 5 messages are not recorded yet (massmem memory record)\n"
+    notice = "massmem: 5 messages are not recorded yet: the next question does it, or massmem memory record\n"
     for view in (("search", "lifetimes"), ("list",), ("stats",), ("history", "home")):
         assert notice in command(*view)[1], view
     assert command.json("list")["not_recorded"] == SAID

@@ -1,5 +1,7 @@
 """`massmem ui`: one user on this machine, let in by an address that works once."""
 
+import hmac
+import json
 import os
 import signal
 import stat
@@ -9,11 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+import pytest
 import requests
 
+from massmem.config.presets import PROVIDERS_BY_KEY
 from tests.support.cli import massmem, script, start, write_team
 from tests.support.forked import ForkedServer
-from tests.support.page import FROM_PAGE, StartPage
+from tests.support.json_server import serve_posts
+from tests.support.page import FROM_PAGE, Page, StartPage
 from tests.support.service import make_agent, wait_until
 
 CONFIG = {"agents": [make_agent("ann", "It is blue.")]}
@@ -201,3 +206,66 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0
     assert stderr == b"massmem: the address works once, on this machine; Ctrl-C ends it\n"
+
+
+def sign_in(page: Page, key: str) -> int:
+    """Come in as a browser does that has been in before; return the status."""
+    challenge = requests.get(page.url, timeout=60).headers["X-Massmem-Challenge"]
+    proof = hmac.digest(bytes.fromhex(key), challenge.encode(), "sha256").hex()
+    return requests.post(f"{page.url}/page/enter", json={"token": proof}, headers=FROM_PAGE, timeout=60).status_code
+
+
+def test_page_is_at_the_same_port_after_a_restart_and_the_browser_comes_back(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    entered = requests.post(f"{page.url}/page/enter", json={"token": page.token}, headers=FROM_PAGE, timeout=60)
+    key = entered.headers["X-Massmem-Key"]
+    old = requests.get(page.url, timeout=60).headers["X-Massmem-Challenge"]
+    page.stop()
+    again = start_page(CONFIG)
+    assert again.port == page.port
+    cookies = {f"massmem-{page.port}": entered.cookies[f"massmem-{page.port}"]}
+    about = f"{again.url}/api/v1/about"
+    assert requests.get(about, cookies=cookies, headers=FROM_PAGE, timeout=60).status_code == 401
+    assert sign_in(again, key) == 204
+    assert sign_in(again, "ab" * 32) == 401
+    replayed = hmac.digest(bytes.fromhex(key), old.encode(), "sha256").hex()
+    answer = requests.post(f"{again.url}/page/enter", json={"token": replayed}, headers=FROM_PAGE, timeout=60)
+    assert answer.status_code == 401
+    beside = start_page(CONFIG)  # while the port is in use
+    assert beside.port != again.port
+    assert sign_in(beside, key) == 401
+
+
+def test_page_sets_up_a_team_while_nothing_is_set_up(
+    start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, _, _ in PROVIDERS_BY_KEY:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
+    reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "ready"}, "finish_reason": "stop"}]}
+    statuses = [200, 400]  # the first try fails
+    body = json.dumps(reply).encode()
+    with serve_posts(lambda _: (statuses.pop(), "application/json", body), ["qwen3:8b"]) as url:
+        monkeypatch.setenv("OLLAMA_HOST", url.removeprefix("http://"))
+        page = start_page(None)
+        visitor = page.enter()
+        assert requests.get(f"{page.url}/api/v1/setup", headers=FROM_PAGE, timeout=60).status_code == 401
+        assert visitor.get(f"{page.url}/api/v1/about", timeout=60).json()["first_start"]
+        offers = visitor.get(f"{page.url}/api/v1/setup", timeout=60).json()
+        [team] = [label for label in offers["choices"] if label.startswith("qwen3:8b of Ollama")]
+        for wrong in ({"key": "sk-1", "provider": "nobody"}, {"team": team}):
+            assert visitor.post(f"{page.url}/api/v1/setup", json=wrong, timeout=120).status_code == 400
+        assert not (page.home / ".massmem" / "config.yaml").exists()
+        assert not (page.home / ".massmem" / "keys.env").exists()
+        assert visitor.post(f"{page.url}/api/v1/setup", json={"team": team}, timeout=120).status_code == 204
+        assert "qwen3:8b" in (page.home / ".massmem" / "config.yaml").read_text()
+        key = str(page.key)
+
+        def is_back() -> bool:
+            try:
+                return sign_in(page, key) == 204
+            except requests.ConnectionError:
+                return False
+
+        wait_until(is_back)
+        assert page.process.poll() is None

@@ -22,12 +22,15 @@ FROM_PAGE = {"X-Massmem-Page": "1"}
 class Page:
     """One `massmem ui`. Pages in one folder share a home, and with it a store."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], *options: str) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any] | None, *options: str) -> None:
+        """config: None: nothing is set up."""
         self.home = folder / "home"
         self.home.mkdir(exist_ok=True)
         file = folder / "page.yaml"
-        file.write_text(yaml.safe_dump(dict(config)))
-        arguments = ("ui", "--config", str(file), "--no-browser", *options)
+        if config is not None:
+            file.write_text(yaml.safe_dump(dict(config)))
+            options = ("--config", str(file), *options)
+        arguments = ("ui", "--no-browser", *options)
         out, self._log = folder / "page.out", folder / "page.log"
         out.write_bytes(b"")
         self.process = ForkedServer(arguments, os.environ | {"HOME": str(self.home)}, self._log, out)
@@ -35,6 +38,8 @@ class Page:
         self.address = out.read_text().strip()
         """With the token; it works once."""
         self.url, _, self.token = self.address.partition("/#token=")
+        self.key = ""
+        """With which a browser comes back that was let in; "": none was."""
 
     @property
     def port(self) -> int:
@@ -46,6 +51,7 @@ class Page:
         visitor.headers.update(FROM_PAGE)
         entered = visitor.post(f"{self.url}/page/enter", json={"token": self.token}, timeout=60)
         assert entered.status_code == 204, entered.text
+        self.key = entered.headers.get("X-Massmem-Key", "")
         return visitor
 
     def stop(self) -> None:
@@ -59,7 +65,7 @@ class Page:
 def start_page(tmp_path: Path) -> Iterator[StartPage]:
     pages: list[Page] = []
 
-    def start(config: Mapping[str, Any], *options: str) -> Page:
+    def start(config: Mapping[str, Any] | None, *options: str) -> Page:
         pages.append(Page(tmp_path, config, *options))
         return pages[-1]
 

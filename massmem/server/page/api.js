@@ -1,4 +1,5 @@
 // Requests to the service. The cookie of the page goes with each; the header says that it is the page that asks.
+import { loadDraft, saveDraft } from "./drafts.js";
 
 export class Problem extends Error {
   // status: of the response; 0 when there was none. address: what the response refers to.
@@ -9,10 +10,11 @@ export class Problem extends Error {
 }
 
 const HEADERS = { "X-Massmem-Page": "1" };
-const OFFLINE = "The service cannot be reached. Is massmem still running?";
+const OFFLINE = "The service cannot be reached. Start it again (massmem ui), and this page goes on by itself.";
+const KEY = "key of this browser";
 
 // Returns the response to a request. Throws a Problem for any status that is not a success.
-export async function request(path, { method = "GET", body, file, headers = {}, signal } = {}) {
+export async function request(path, { method = "GET", body, file, headers = {}, signal, isBack = false } = {}) {
   const options = { method, signal, headers: { ...HEADERS, ...headers } };
   if (body !== undefined) {
     options.body = JSON.stringify(body);
@@ -26,8 +28,27 @@ export async function request(path, { method = "GET", body, file, headers = {}, 
     throw new Problem(OFFLINE, 0);
   }
   if (response.ok) return response;
-  if (response.status === 401) window.dispatchEvent(new Event("massmem-locked"));
+  if (response.status === 401 && !isBack && (await comeBack())) return request(path, { method, body, file, headers, signal, isBack: true });
+  if (response.status === 401 && !isBack) window.dispatchEvent(new Event("massmem-locked"));
   throw new Problem(await readProblem(response), response.status, response.headers.get("Location"));
+}
+
+// Exchanges a key or token for a cookie. This machine's user gets a key as well, which scripts can use and cannot read.
+export async function enter(token) {
+  const response = await request("page/enter", { method: "POST", body: { token }, isBack: true });
+  const key = Uint8Array.from((response.headers.get("X-Massmem-Key") || "").match(/../g) || [], (byte) => parseInt(byte, 16));
+  if (key.length) await saveDraft(KEY, await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]));
+}
+
+// Comes in again after massmem was started anew, once for all requests that are refused at a time. Returns whether it is in.
+let comingBack = null;
+const comeBack = () => (comingBack ??= signIn().then(() => true, () => false).finally(() => (comingBack = null)));
+
+async function signIn() {
+  const key = await loadDraft(KEY);
+  if (!key) throw new Problem("There is no key.", 401);
+  const challenge = (await request("./", { isBack: true })).headers.get("X-Massmem-Challenge");
+  await enter(toHex(new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(challenge)))));
 }
 
 export const getJson = async (path, options) => (await request(path, options)).json();
@@ -76,9 +97,10 @@ export async function* readEvents(response) {
 
 // Returns a random name; crypto.randomUUID is missing on pages that come over plain HTTP from another machine.
 export function randomName() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return toHex(crypto.getRandomValues(new Uint8Array(16)));
 }
+
+const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // Names a session as massmem does: by the clock of this machine.
 export function newSessionId() {

@@ -1,18 +1,19 @@
 // The page: who is here, what is shown, and the list of conversations beside it.
 import { html, render, useCallback, useEffect, useErrorBoundary, useRef, useState } from "./html.js";
-import { getJson, postJson, request } from "./api.js";
+import { enter, getJson, postJson } from "./api.js";
 import { Conversation } from "./conversation.js";
 import { forgetDrafts } from "./drafts.js";
 import { ImportDialog } from "./imports.js";
 import { Dialog, Icon, Trouble, Waiting } from "./parts.js";
 import { Sidebar } from "./sidebar.js";
+import { FirstStart } from "./start.js";
 
 const VIEWS = {
   memory: () => import("./memory.js").then((module) => module.MemoryView),
   figures: () => import("./figures.js").then((module) => module.FiguresView),
 };
 
-// #/c/ID shows a conversation, #/c/ID/context what its agents are sent, #/memory and #/figures the rest.
+// #/c/ID shows a conversation (/turn-2, /message-34: there), #/c/ID/context what its agents are sent, #/memory the rest.
 function readRoute() {
   const [view, id, part] = location.hash.replace(/^#\/?/, "").split("/");
   if (view === "c" && id) return { view: "conversation", id: decodeURIComponent(id), part: part || "" };
@@ -28,7 +29,7 @@ async function useToken() {
   const match = /^#token=(.+)$/.exec(location.hash);
   if (!match) return;
   history.replaceState(null, "", location.pathname);
-  await request("page/enter", { method: "POST", body: { token: decodeURIComponent(match[1]) } });
+  await enter(decodeURIComponent(match[1]));
 }
 
 function App() {
@@ -112,6 +113,7 @@ function View({ route, about, view }) {
   const [broken, mend] = useErrorBoundary((error) => reportError(error));
   const [views, setViews] = useState({});
   const [problem, setProblem] = useState(null);
+  const [isDemo, setDemo] = useState(false);
   useEffect(() => {
     if (VIEWS[route.view] && !views[route.view])
       VIEWS[route.view]().then((view) => setViews((old) => ({ ...old, [route.view]: view })), () => setProblem("This part of the page could not be loaded. Reload the page."));
@@ -123,6 +125,7 @@ function View({ route, about, view }) {
     if (broken) mend();
   }, [view, route.view]);
   if (broken) return html`<${Trouble} problem="This part of the page has failed. Nothing is lost: the log has everything." onRetry=${mend} />`;
+  if (about.first_start && route.view === "conversation" && route.id === null && !isDemo) return html`<${FirstStart} onDemo=${() => setDemo(true)} />`;
   if (route.view === "conversation") return html`<${Conversation} key=${view} id=${route.id} part=${route.part} about=${about} />`;
   const Shown = views[route.view];
   if (problem) return html`<${Trouble} problem=${problem} />`;
@@ -138,10 +141,10 @@ async function leave(setLocked) {
 function Entrance({ wasInside, isLocal, onEnter }) {
   const [problem, setProblem] = useState(null);
   const [token, setToken] = useState("");
-  const enter = async (event) => {
+  const submit = async (event) => {
     event.preventDefault();
     try {
-      await request("page/enter", { method: "POST", body: { token: token.trim() } });
+      await enter(token.trim());
       setToken("");
       onEnter();
     } catch (error) {
@@ -149,13 +152,13 @@ function Entrance({ wasInside, isLocal, onEnter }) {
     }
   };
   return html`
-    <main class="alone"><form class="entrance" onSubmit=${enter}>
+    <main class="alone"><form class="entrance" onSubmit=${submit}>
       <h1><img src="page/icon.svg" alt="" width="36" height="36" />massmem</h1>
-      <p>${wasInside ? "You have to come in again: your key or token has expired, or massmem was started anew." : "Several agents answer your question together, and remember."}</p>
-      ${isLocal || html`<p class="dim">Started with <code>massmem ui</code>? Its address works once. End it with Ctrl-C and start it again for a new one.</p>`}
+      <p>${wasInside ? "You have to come in again." : "Several agents answer your question together, and remember."}</p>
+      <p class="dim">On your own machine: end <code>massmem ui</code> with Ctrl-C and start it again. It opens this page with a new address, which works once.</p>
       <label for="token">Key or token</label>
       <input id="token" type="password" autocomplete="current-password" required value=${token} onInput=${(e) => setToken(e.target.value)} />
-      <p class="dim">Whoever runs this service makes one: <code>massmem key create --sub you</code></p>
+      ${isLocal || html`<p class="dim">Whoever runs this service makes one: <code>massmem key create --sub you</code></p>`}
       <${Trouble} problem=${problem} />
       <button type="submit" class="primary">Come in</button>
     </form></main>`;

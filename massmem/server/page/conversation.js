@@ -1,11 +1,11 @@
 // A conversation: its messages, the turn under way, and the question that comes next.
 import { html, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./html.js";
-import { download, postJson, request } from "./api.js";
+import { download, getJson, postJson, request } from "./api.js";
 import { Composer } from "./composer.js";
 import { Agreement, Council, LongText, Sources, summarise, Verdict } from "./council.js";
 import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
-import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
+import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, placeOf, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 import { colourOf, describeWorkCut, hasEnded, nameOf } from "./turn.js";
 
 const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with the same conversation
@@ -13,6 +13,7 @@ const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with
 export function Conversation({ id, part, about }) {
   const [, redraw] = useReducer((number) => number + 1, 0);
   const talk = useMemo(() => new LiveConversation(id, redraw), []);
+  const [isFinding, setFinding] = useState(false);
   useEffect(() => {
     talk.load();
     return () => talk.close();
@@ -47,8 +48,9 @@ export function Conversation({ id, part, about }) {
   if (part === "context") return html`<${ContextPage} talk=${talk} title=${title} about=${about} />`;
   return html`
     <div class="talk">
-      <${Heading} talk=${talk} title=${title} />
-      <${Messages} talk=${talk} models=${models} colours=${colours} about=${about} />
+      <${Heading} talk=${talk} title=${title} onFind=${() => setFinding(!isFinding)} />
+      ${isFinding && talk.session && html`<${Find} id=${talk.id} part=${part} shown=${talk.messages} />`}
+      <${Messages} talk=${talk} part=${part} models=${models} colours=${colours} about=${about} />
       <${Composer} talk=${talk} about=${about} onAsk=${ask} />
     </div>`;
 }
@@ -66,7 +68,7 @@ const Missing = ({ problem, onRetry }) =>
     ? html`<${Empty} title="There is no such conversation"><p>It was deleted, or it belongs to somebody else. <a href="#/">Begin a new one.</a></p><//>`
     : html`<${Trouble} problem=${problem} onRetry=${onRetry} />`;
 
-function Heading({ talk, title }) {
+function Heading({ talk, title, onFind }) {
   const [dialog, setDialog] = useState(null);
   const [problem, setProblem] = useState(null);
   if (talk.id === null || !talk.session) return html`<header class="heading"><h1>${title}</h1></header>`;
@@ -91,6 +93,7 @@ function Heading({ talk, title }) {
   };
   return html`
     <header class="heading"><h1 title=${title}>${title}</h1>
+      <button type="button" class="icon-button" aria-label="Search in this conversation" title="Search in this conversation" onClick=${onFind}><${Icon} name="search" /></button>
       <a class="quiet" aria-label="Context: what the agents see" href=${`#/c/${encoded}/context`}><${Icon} name="window" /><span>Context</span></a>
       <${Menu} label="What to do with this conversation" items=${items} /></header>
     <${Trouble} problem=${problem} />
@@ -137,7 +140,40 @@ function Export({ talk, onClose }) {
     <//>`;
 }
 
-function Messages({ talk, models, colours, about }) {
+// Finds words among the messages of this conversation, and goes from hit to hit.
+function Find({ id, part, shown }) {
+  const [text, setText] = useState("");
+  const [hits, setHits] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const place = hits ? hits.findIndex((hit) => part === `message-${hit.seq}`) : -1;
+  const step = (all, next) => all.length > 0 && location.replace(placeOf(all.at(next % all.length)));
+  const search = async () => {
+    const answer = await getJson(`api/v1/search?${new URLSearchParams({ limit: 200, session_id: id, query: text })}`);
+    const all = answer.hits.filter((hit) => hit.seq).sort((a, b) => a.seq - b.seq);
+    setHits(all);
+    step(all, -1);
+  };
+  useEffect(() => {
+    const timer = setTimeout(() => (text.trim() ? search().then(() => setProblem(null), setProblem) : setHits(null)), 300);
+    return () => clearTimeout(timer);
+  }, [text]);
+  useLayoutEffect(() => highlightWords(hits ? text.trim() : ""), [hits, part, shown]);
+  const arrow = (next, label, icon) => html`<button type="button" class=${`icon-button small ${icon}`} aria-label=${label} title=${label} onClick=${() => step(hits, next)}><${Icon} name="down" /></button>`;
+  return html`
+    <search class="find-here"><div class="find"><${Icon} name="search" /><input type="search" aria-label="Words in this conversation" placeholder="Words in this conversation" value=${text} onInput=${(e) => setText(e.target.value)} onKeyDown=${(e) => e.key === "Enter" && hits && step(hits, place - 1)} /></div>
+      ${hits && html`<span role="status">${place < 0 ? plural(hits.length, "hit") : `${place + 1} of ${hits.length}`}</span>${arrow(place - 1, "Earlier hit", "up")}${arrow(place + 1, "Later hit", "next")}`}<${Trouble} problem=${problem} /></search>`;
+}
+
+// Marks words where they are shown, and returns what ends that. The elements stay as they are.
+function highlightWords(text) {
+  const [words, ranges] = [new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "|"), "giu"), []];
+  for (const texts = document.createTreeWalker(document.querySelector(".messages"), NodeFilter.SHOW_TEXT); text && texts.nextNode(); )
+    for (const { index, 0: word } of texts.currentNode.data.matchAll(words)) ranges.push(new StaticRange({ startContainer: texts.currentNode, startOffset: index, endContainer: texts.currentNode, endOffset: index + word.length }));
+  CSS.highlights?.set("hit", new Highlight(...ranges));
+  return () => CSS.highlights?.clear();
+}
+
+function Messages({ talk, part, models, colours, about }) {
   const box = useRef(null);
   const isAtEnd = useRef(true);
   const [problem, setProblem] = useState(null);
@@ -152,6 +188,16 @@ function Messages({ talk, models, colours, about }) {
     if (isAtEnd.current && (talk.isRunning || newest !== shown.current)) box.current.scrollTop = box.current.scrollHeight;
     shown.current = newest;
   });
+  // The address may name a turn or a message.
+  useEffect(() => {
+    const [, kind, number] = /^(turn|message)-(\d+)$/.exec(part) || [];
+    const land = async () => {
+      isAtEnd.current = false;
+      while (talk.hasOlder && !talk.messages.some((message) => (kind === "turn" ? message.turn : message.seq) === Number(number))) await talk.loadOlder(200);
+      requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById(part)?.scrollIntoView()));
+    };
+    if (kind) land().catch(setProblem);
+  }, [part]);
   const older = async () => {
     const height = box.current.scrollHeight;
     try {
@@ -170,7 +216,7 @@ function Messages({ talk, models, colours, about }) {
       ${talk.hasOlder && html`<button type="button" class="plain older" onClick=${older}>Show earlier messages</button>`}
       <${Trouble} problem=${problem} />
       ${isEmpty && html`<${Welcome} about=${about} />`}
-      ${groups.map((group, index) => html`<${Turn} key=${group.key} talk=${talk} group=${group} models=${models} colours=${colours} about=${about} isLast=${index === groups.length - 1} />`)}
+      ${groups.map((group, index) => html`<${Turn} key=${group.key} talk=${talk} group=${group} models=${models} colours=${colours} about=${about} part=${part} isLast=${index === groups.length - 1} />`)}
       ${talk.isConnecting && html`<p class="waiting" role="status"><span class="spinner" aria-hidden="true"></span>The connection was lost. Trying again; nothing is lost.</p>`}
       <${Trouble} problem=${talk.problem} onRetry=${() => talk.load()} />
     </div>`;
@@ -197,7 +243,7 @@ function groupByTurn(messages) {
   return groups;
 }
 
-function Turn({ talk, group, models, colours, about, isLast }) {
+function Turn({ talk, group, models, colours, about, part, isLast }) {
   const [chosen, setOpen] = useState(null);
   const [editing, setEditing] = useState(false);
   const [wasEditing, setWasEditing] = useState(false);
@@ -233,11 +279,11 @@ function Turn({ talk, group, models, colours, about, isLast }) {
   const answer = live?.final ? live.final.answer : group.messages.findLast((message) => message.role === "assistant")?.text;
   const canEdit = group.turn > 0 && group.messages[0]?.role === "user" && !group.messages[0].param && !isRunning;
   return html`
-    <section class=${`turn ${status}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
+    <section id=${`turn-${group.turn}`} class=${`turn ${status} ${part === `turn-${group.turn}` ? "marked" : ""}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
       ${shown.map((message, index) => {
-        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} colour=${colours[message.agent_id] ?? 0} names=${names} result=${message.waiting_for ? null : record} />`;
+        if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} part=${part} colour=${colours[message.agent_id] ?? 0} names=${names} result=${message.waiting_for ? null : record} />`;
         if (editing) return html`<${EditQuestion} key="edit" talk=${talk} turn=${group.turn} about=${about} onClose=${() => edit(false)} />`;
-        return html`<${Message} key=${message.seq} talk=${talk} message=${message} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
+        return html`<${Message} key=${message.seq} talk=${talk} message=${message} part=${part} onEdit=${() => edit(true)} wasEditing=${wasEditing} />`;
       })}
       ${isRunning && html`<p class="progress" role="status">${summarise(live)}</p>`}
       ${isRunning && html`<${Council} turn=${live} models=${known} />`}
@@ -319,12 +365,13 @@ const Flaws = ({ result }) => html`<${Sources} citations=${result.citations} />
     ${result.work_cut && html`<p class="dim">${describeWorkCut(result.work_cut)}</p>`}`;
 
 // result: what the turn of an answer came to.
-function Message({ talk, message, colour, names = {}, result, onEdit, wasEditing }) {
+function Message({ talk, message, part, colour, names = {}, result, onEdit, wasEditing }) {
   const [text, setText] = useState(null);
   const [problem, setProblem] = useState(null);
   const editButton = useRef(null);
   useEffect(() => wasEditing && editButton.current.focus(), []); // the keyboard goes on where it was
   const shown = text ?? message.text;
+  const mark = part === `message-${message.seq}` ? "marked" : "";
   // The service counts characters, the browser halves of some.
   const isCut = useMemo(() => text === null && message.length > Array.from(message.text).length, [text, message.text]);
   const loadAll = async () => {
@@ -339,14 +386,14 @@ function Message({ talk, message, colour, names = {}, result, onEdit, wasEditing
     ${message.files.map((file) => html`<${Attached} key=${file.hash} talk=${talk} file=${file} />`)}${(message.pending || []).map((name) => html`<span class="file"><${Icon} name="clip" />${name}</span>`)}`;
   const time = message.created_at && html`<time class="dim" datetime=${message.created_at} title=${exactly(message.created_at)}>${when(message.created_at)}</time>`;
   if (message.role === "user")
-    return html`<article class=${`message user ${message.is_note ? "note" : ""}`} aria-label=${message.is_note ? "Your note" : "You"}>
+    return html`<article id=${`message-${message.seq}`} class=${`message user ${message.is_note ? "note" : ""} ${mark}`} aria-label=${message.is_note ? "Your note" : "You"}>
       ${message.is_note && html`<span class="dim">Note</span>`}
       <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
       ${files}${(isCut || clip(shown) !== shown) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
-      ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or ask again, in a new conversation" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
+      ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or again: the turn gets another version" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
   return html`
-    <article class=${`message assistant final agent-${colour}`}>
+    <article id=${`message-${message.seq}`} class=${`message assistant final agent-${colour} ${mark}`}>
       <header>${message.agent && html`<${AgentName} name=${message.agent} colour=${colour} />`}${result && html`<${Agreement} text=${result.agreement} isLow=${result.escalated} />`}${time}</header>
       ${result?.report && html`<${Report} report=${result.report} name=${(id) => names[id] ?? id} />`}
       <${LongText} text=${shown} isOpen=${false} length=${message.length} onLoad=${isCut ? loadAll : null} />

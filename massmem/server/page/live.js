@@ -83,8 +83,8 @@ export class LiveConversation {
     for (const turn of part.turns) this.turns.set(turn.turn, turn);
   }
 
-  async loadOlder() {
-    const part = await getJson(`${this.path()}?before=${this.messages[0].seq}&limit=${PAGE}`, { signal: this._abort.signal });
+  async loadOlder(limit = PAGE) {
+    const part = await getJson(`${this.path()}?before=${this.messages[0].seq}&limit=${limit}`, { signal: this._abort.signal });
     this.messages = [...part.messages, ...this.messages];
     this.hasOlder = part.has_older;
     for (const turn of part.turns) this.turns.set(turn.turn, turn);

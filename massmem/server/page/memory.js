@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "./html.js";
 import { getJson, postJson, request } from "./api.js";
 import { addColours, Bars, colourTable } from "./chart.js";
 import { bytes, count, exactly, percent, plural, projectName, when } from "./format.js";
-import { AgentName, Confirm, Dialog, Empty, Icon, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
+import { AgentName, Confirm, Dialog, Empty, Icon, placeOf, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 
 const TABS = [["", "Search"], ["history", "History"], ["all", "Browse"], ["figures", "Figures"]];
 const PAGE = 50;
@@ -221,7 +221,7 @@ function MemoryCard({ memory, about, colours, onChanged, isSearch }) {
         ${isSearch && !memory.pinned && html`<span class="dim" title="How much it matters for the words">${percent(memory.relevance)}</span>`}
         <code class="dim">${memory.short_id}</code><time class="dim" datetime=${memory.created_at} title=${exactly(memory.created_at)}>${when(memory.created_at)}</time></header>
       <p class="plain">${memory.text}</p>
-      <footer><a href=${`#/c/${encodeURIComponent(memory.session_id)}`}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>
+      <footer><a href=${placeOf(memory)}>${memory.turn ? `Turn ${memory.turn} of its conversation` : "Its conversation"}</a>
         <button type="button" class="plain" aria-expanded=${open} onClick=${toggle}>Where it comes from</button>
         <button type="button" class="plain" onClick=${() => setEditing(true)}>Correct</button>
         <button type="button" class="plain" aria-pressed=${memory.pinned} onClick=${pin}>${memory.pinned ? "Unpin" : "Pin"}</button>

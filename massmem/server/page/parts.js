@@ -5,7 +5,6 @@ import { bytes } from "./format.js";
 const ICONS = {
   plus: "M12 5v14M5 12h14",
   search: "M11 18a7 7 0 1 1 0-14 7 7 0 0 1 0 14zm5-2 4 4",
-  chat: "M5 5h14v10H9l-4 4z",
   memory: "M12 4a8 8 0 1 0 8 8M12 8v4l3 2M17 4h3v3",
   chart: "M5 19V9m7 10V5m7 14v-7",
   stop: "M7 7h10v10H7z",
@@ -165,3 +164,6 @@ export function useInterval(action, milliseconds) {
 }
 
 export const announceChange = () => window.dispatchEvent(new Event("massmem-sessions"));
+
+// The address of a message in its conversation, or of the turn that it belongs to.
+export const placeOf = ({ session_id: id, turn, seq }) => `#/c/${encodeURIComponent(id)}${seq ? `/message-${seq}` : turn ? `/turn-${turn}` : ""}`;

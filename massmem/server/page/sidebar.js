@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "./html.js";
 import { getJson } from "./api.js";
 import { dayGroup, exactly, when } from "./format.js";
-import { Icon, Trouble, useInterval } from "./parts.js";
+import { Icon, placeOf, Trouble, useInterval } from "./parts.js";
 
 const PAGE = 40;
 const REFRESH = 10_000; // milliseconds; other programs talk to the same sessions
@@ -73,7 +73,7 @@ export function Sidebar({ about, route, onHelp, onImport, onClose, onLeave }) {
         })}</ul>
         ${list.total > list.sessions.length && html`<button type="button" class="plain more" onClick=${more}>Show more of ${list.total.toLocaleString("en")}</button>`}
         ${hits.length > 0 && html`<h2 class="group">Messages</h2><ul>${hits.map((hit) => html`
-          <li><a class="hit" href=${`#/c/${encodeURIComponent(hit.session_id)}`}>
+          <li><a class="hit" href=${placeOf(hit)}>
             <span class="title">${hit.title || hit.session_id}</span><span class="excerpt">${hit.agent ? `${hit.agent}: ` : ""}${hit.excerpt}</span></a></li>`)}</ul>`}
       </div>
       <footer>

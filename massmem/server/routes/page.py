@@ -41,7 +41,7 @@ _HEADERS = {
 
 class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
-    """A key or token of the service, or the token of `massmem ui`."""
+    """A key or token of the service, the token of `massmem ui`, or its challenge, signed."""
 
 
 class PageFiles(StaticFiles):
@@ -57,19 +57,22 @@ class PageFiles(StaticFiles):
 
 
 @router.get("/")
-async def page() -> FileResponse:
-    """The page; it holds nothing of anybody."""
-    return FileResponse(FOLDER / "index.html", headers=_HEADERS)
+async def page(request: Request) -> FileResponse:
+    """The page; it holds nothing of anybody. With it comes what browsers sign that come in again."""
+    headers = {**_HEADERS, "X-Massmem-Challenge": get_page_token(request).challenge}
+    return FileResponse(FOLDER / "index.html", headers=headers)
 
 
 @router.post(f"{PATH}/enter", status_code=204, dependencies=[FromPage])
 async def enter(body: Entrance, request: Request, response: Response) -> None:
-    """Let the browser in that has this token. Raise Unauthorized, RetryLater."""
+    """Let the browser in that has this token; this machine's user gets a key, too. Raise Unauthorized, RetryLater."""
     service, page_token = get_service(request), get_page_token(request)
     is_local = page_token.use(body.token)
     user = page_token.user if is_local else await service.authenticate([f"Bearer {body.token}"], request.client)
     await service.limits.count_request(user.sub)
     set_cookie(request, response, await open_page_session(user, service.team.store))
+    if is_local:
+        response.headers["X-Massmem-Key"] = page_token.key
 
 
 @router.post(f"{PATH}/leave", status_code=204, dependencies=[FromPage])

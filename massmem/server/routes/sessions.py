@@ -97,6 +97,7 @@ class About(Body):
     max_file_size: int
     is_operator: bool
     warning: str | None
+    first_start: bool
     usage: OwnerUsage
 
 
@@ -186,6 +187,8 @@ class SearchHit(Body):
     session_id: str
     title: str
     turn: int
+    seq: int | None
+    """Of the message; null: it stands in the log of its turn, not among the messages of the conversation."""
     role: Literal["user", "assistant", "tool"]
     agent: str | None
     excerpt: str
@@ -209,6 +212,7 @@ async def about(caller: Authorized) -> About:
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
         warning=service.warning,
+        first_start=service.settings.first_start,
         usage=OwnerUsage(
             bytes=used.bytes,
             max_bytes=limits.bytes_per_user or None,
@@ -397,8 +401,9 @@ async def export(
 
 
 @router.get("/search")
-async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> SearchHits:
-    """Find messages in all sessions of the user by their words."""
+async def search(query: QueryWords, caller: Authorized, limit: Limit = 20, session_id: str | None = None) -> SearchHits:
+    """Find messages in one session, or in all sessions of the user, by their words."""
+    within = None if session_id is None else await caller.sessions.get(session_id)
     words = query.split()
     roles: dict[str, Literal["user", "tool"]] = {"user": "user", "tool_result": "tool"}
     hits = [
@@ -406,6 +411,7 @@ async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> Se
             session_id=public_session_id(hit.session.session_id),
             title=hit.session.display_title,
             turn=hit.message.turn,
+            seq=hit.message.seq if hit.message.kind == "user" or hit.message.final else None,
             role=roles.get(hit.message.kind, "assistant"),
             agent=hit.message.agent_name or None,
             excerpt=_excerpt_question(hit.message, words)
@@ -413,7 +419,7 @@ async def search(query: QueryWords, caller: Authorized, limit: Limit = 20) -> Se
             else cut_excerpt(hit.text, words),
             created_at=hit.message.created_at,
         )
-        for hit in await caller.sessions.search(query, limit)
+        for hit in await caller.sessions.search(query, limit, within)
     ]
     return SearchHits(hits=hits)
 

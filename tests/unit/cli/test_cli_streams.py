@@ -150,3 +150,38 @@ def test_bar_on_a_terminal_is_erased_at_the_end():
     assert b"deleting" in shown
     assert b"5/5" in shown or b"4/5" in shown
     assert shown.rstrip().endswith((b"\x1b[2K", b"\x1b[?25h"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def write_to_terminal(line: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal = Terminal()
+    with redirect_stderr(terminal):
+        streams.write_err(line, indent="  ")
+    return terminal.getvalue().splitlines()
+
+
+def test_line_on_a_terminal_is_broken_between_words(monkeypatch: pytest.MonkeyPatch):
+    text = "the final text was written from all three answers, of which two got the votes of others"
+    lines = write_to_terminal(text, monkeypatch)
+    assert max(map(len, lines)) <= 60
+    assert " ".join(line.strip() for line in lines) == text
+    assert lines[1].startswith("    ")
+
+
+def test_command_that_is_broken_can_be_copied(monkeypatch: pytest.MonkeyPatch):
+    command = "massmem --session-id session_20261128_012621_abcd --config @examples/scripted more words"
+    lines = write_to_terminal(f"try again with: {command}", monkeypatch)
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    read = "".join(line.removesuffix("\\") for line in lines).partition("with: ")[2]
+    assert read.split() == command.split()
+
+
+def test_line_for_a_program_stays_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COLUMNS", "20")
+    streams.write_err("word " * 20 + "end")
+    assert capsys.readouterr().err == "word " * 20 + "end\n"

@@ -493,7 +493,7 @@ def test_tool_call_that_failed_at_the_server_asks_for_another_form(text: str):
 @pytest.mark.parametrize(
     ("cause", "reason"),
     [
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "there is no host with this name"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "this host could not be found"),
         (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), ""),
         (ConnectionRefusedError(111, "Connection refused"), ""),
         (ssl.SSLEOFError(8, "EOF occurred in violation of protocol"), ""),

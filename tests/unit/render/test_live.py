@@ -76,8 +76,8 @@ def test_failure_winner_and_summary_stay_after_the_view():
     output = render(whole_turn())
     assert "eve failed: the key was refused" in output
     assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l"), "the cursor is visible"
-    assert "ann wins: 2 of 2 votes" in output.splitlines()[-2]
-    assert "3 rounds" in output.splitlines()[-1]
+    assert "ann wins: 2 of 2 votes" in output.splitlines()[-3]
+    assert "3 rounds" in output.splitlines()[-2]
 
 
 def test_one_renderer_shows_two_turns_in_a_row():
@@ -379,3 +379,12 @@ def test_control_sequences_are_removed():
 def test_very_long_answer_is_not_laid_out():
     text = "**x** " * 40_000
     assert lay_out(text).rstrip("\n") == text.rstrip("\n")
+
+
+def test_words_of_a_table_are_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    word = "persistent_configuration_of_everything"
+    shown = render_markdown(f"| a | b |\n|---|---|\n| {word} | {word} |\n", StringIO())
+    assert "…" not in shown
+    columns = [line.split() for line in shown.splitlines() if line.strip()][2:]
+    assert ["".join(parts) for parts in zip(*columns, strict=True)] == [word, word]
