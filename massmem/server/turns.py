@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from massmem.config.variation import Variation
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import now
@@ -68,6 +69,7 @@ class ClientQuestion:
     """Under this id it is asked once at most; empty: any number of times."""
     team: str | None = None
     """None: the team that the session has had so far."""
+    variation: Variation = Variation()
     attachments: tuple[Attachment, ...] = ()
     """`text` names them."""
     instructions: str = ""
@@ -436,6 +438,8 @@ class Turns:
             team = self._teams.named[name or DEFAULT_TEAM]
         if record is not None and record.config_path != team.config.path:
             await self._store.set_config_path(session_id, team.config.path)
+        if turn.question is not None:
+            team = await self._teams.vary(team, turn.question.variation)
         instructions, project = ("", None) if (q := turn.question) is None else (q.instructions, q.project)
         return Session(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 

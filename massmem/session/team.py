@@ -13,6 +13,7 @@ from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import make_home
 from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
+from massmem.config.variation import Variation
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import TurnResumed, TurnStarted
 from massmem.core.records import EVERYBODY, SessionRecord
@@ -266,6 +267,7 @@ class Teams:
         self.store = named[DEFAULT_TEAM].store
         self._guests: dict[str, Team] = {}
         """By the paths of their configurations."""
+        self._varied: dict[tuple[Team, Variation], Team] = {}
         self._opening = asyncio.Lock()
 
     async def find(self, session: SessionRecord) -> Team:
@@ -283,6 +285,20 @@ class Teams:
                 self._guests[config.path] = team
             return self._guests[config.path]
 
+    async def vary(self, team: Team, variation: Variation) -> Team:
+        """Return the team as a question changes it, open until all are closed.
+
+        Raises InputError: there is no such agent, model or folder; or as `Team.start`.
+        """
+        if variation == Variation():
+            return team
+        async with self._opening:
+            if (team, variation) not in self._varied:
+                varied = team.with_config(variation.apply(team.config))
+                await varied.start()
+                self._varied[team, variation] = varied
+            return self._varied[team, variation]
+
     async def describe_next(self, session: SessionRecord) -> NextTeam:
         """Return who answers next, and what changes with it; nothing is opened for that. Raise StoreError."""
         config, reason = await self._choose(session)
@@ -294,8 +310,8 @@ class Teams:
         return NextTeam(config, agents, tuple(names.get(agent, agent) for agent in last), reason)
 
     async def close(self) -> None:
-        """Close the teams that were opened for single conversations."""
-        await asyncio.gather(*(team.close() for team in self._guests.values()))
+        """Close the teams that were opened for single conversations and questions."""
+        await asyncio.gather(*(team.close() for team in (*self._varied.values(), *self._guests.values())))
 
     async def _choose(self, session: SessionRecord) -> tuple[TeamConfig, str]:
         """Return the team so far, or the default one and why."""

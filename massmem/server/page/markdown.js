@@ -1,54 +1,111 @@
 // Markdown as elements. marked reads the text; only the elements below are made, and HTML in the text stays text.
-import { lexer, walkTokens } from "./vendor/marked.js";
-import { h } from "./html.js";
+// KaTeX and highlight.js are loaded once there is something for them; they make elements, too, and no markup.
+import { Marked, walkTokens } from "./vendor/marked.js";
+import { Fragment, h, useEffect, useLayoutEffect, useRef, useState } from "./html.js";
+import { Copy } from "./parts.js";
 
 const MOST = 200_000; // characters; a longer text is shown as it is
-const OPTIONS = { gfm: true, breaks: true };
+const LONG = 20_000; // characters that are shown of a text that grows, and of code in colours
 
-export function Markdown({ text }) {
-  if (text.length > MOST) return h("div", { class: "prose plain" }, cutUp(text).map((piece) => h("div", { class: "piece" }, piece)));
-  const tokens = lexer(text, OPTIONS);
-  setHeadingLevels(tokens);
-  return h("div", { class: "prose" }, blocks(tokens));
+const FORMULA = /^(?:\$\$([^]{1,4000}?)\$\$|\\\[([^]{1,4000}?)\\\]|\\\(([^]{1,4000}?)\\\)|\$(?![\s$])((?:\\.|[^\\$\n])*?[^\\\s$])\$(?!\d))/;
+function readFormula(source) {
+  const match = FORMULA.exec(source);
+  if (match) return { type: "formula", raw: match[0], text: match.slice(1).find(Boolean), isBlock: Boolean(match[1] || match[2]) };
+}
+function readFormulas(source) {
+  const formula = readFormula(source);
+  if (formula?.isBlock && /^[ \t]*(?:\n|$)/.test(source.slice(formula.raw.length))) return formula;
+}
+function readNote(source) {
+  const match = /^\[\^([^\]\s]{1,60})\]:[ \t]*([^]{0,4000}?)(?=\n\[\^|\n\s*\n|\n*$)/.exec(source);
+  if (match) return { type: "note", raw: match[0], name: match[1], tokens: this.lexer.inline(match[2]) };
+}
+function readReference(source) {
+  const match = /^\[\^([^\]\s]{1,60})\]/.exec(source);
+  if (match) return { type: "reference", raw: match[0], name: match[1] };
+}
+const find = (pattern) => (source) => source.slice(0, 2_000).match(pattern)?.index;
+const MARKED = new Marked({ gfm: true, breaks: true }, { extensions: [
+  { name: "formula", level: "inline", start: find(/\$|\\[([]/), tokenizer: readFormula },
+  { name: "formulas", level: "block", start: find(/\n(?:\$\$|\\\[)/), tokenizer: readFormulas },
+  { name: "note", level: "block", start: find(/\n\[\^/), tokenizer: readNote },
+  { name: "reference", level: "inline", start: find(/\[\^/), tokenizer: readReference },
+] });
+
+// isOpen: the text grows.
+export function Markdown({ text, isOpen = false }) {
+  const state = useRef(null);
+  if (text.length > MOST && !isOpen) return h("div", { class: "prose plain", dir: "auto" }, cutUp(text).map((piece) => h("div", { class: "piece" }, piece)));
+  if (state.current?.source !== text || state.current.isOpen !== isOpen) state.current = read(text, isOpen, state.current);
+  return h("div", { class: isOpen ? "prose streaming" : "prose" }, state.current.shown);
 }
 
 // Only the pieces near the screen are laid out. A piece ends with a word, where there is one.
 const cutUp = (text) => text.match(/[^]{1,20000}(?=\s|$)\s?|[^]{1,20000}/gu) || [];
 
-// Models begin with headings of any depth, and skip some. On the page the first is a second heading, and none is skipped.
-function setHeadingLevels(tokens) {
-  const headings = [];
-  walkTokens(tokens, (token) => token.type === "heading" && headings.push(token));
-  const depths = [...new Set(headings.map((token) => token.depth))].sort();
-  let last = 1;
-  for (const token of headings) {
-    last = Math.min(2 + depths.indexOf(token.depth), last + 1, 6);
-    token.level = last;
+// Of a text that grows only its last block is read again, and made again: those before it stay as they are.
+function read(source, isOpen, last) {
+  const text = source.replace(/\r\n?/g, "\n");
+  const old = isOpen && last?.isOpen && text.startsWith(last.text) ? last : { start: 0, depths: [], done: [] };
+  const tokens = MARKED.lexer(text.slice(old.start));
+  const headings = listHeadings(tokens);
+  findLevels([...old.depths, ...headings.map((token) => token.depth)]).slice(old.depths.length).forEach((level, index) => (headings[index].level = level));
+  const settled = tokens.slice(0, isOpen ? Math.max(tokens.findLastIndex((token) => token.type !== "space"), 0) : tokens.length);
+  const done = [...old.done];
+  let start = old.start;
+  for (const token of settled) {
+    const element = block(token);
+    if (element) done.push(Object.assign(element, { key: done.length, start }));
+    start += token.raw.length;
   }
+  const rest = tokens.slice(settled.length).map((token) => (token.raw.length > LONG ? h("p", { class: "plain" }, `… ${token.raw.slice(-LONG)}`) : block(token, true)));
+  const shown = isOpen ? done.filter((element) => element.start > text.length - LONG) : done;
+  const depths = [...old.depths, ...listHeadings(settled).map((token) => token.depth)];
+  return { source, text, isOpen, start, depths, done, shown: [...shown, h(Fragment, { key: "rest" }, rest)] };
 }
 
-const blocks = (tokens) => tokens.map(block);
+function listHeadings(tokens) {
+  const headings = [];
+  walkTokens(tokens, (token) => token.type === "heading" && headings.push(token));
+  return headings;
+}
+
+// Models begin with headings of any depth, and skip some. On the page the first is a second heading, and none is skipped.
+function findLevels(depths) {
+  const kinds = [...new Set(depths)].sort();
+  let last = 1;
+  return depths.map((depth) => (last = Math.min(2 + kinds.indexOf(depth), last + 1, 6)));
+}
+
+const AUTO = { dir: "auto" };
+const blocks = (tokens) => tokens.map((token) => block(token));
 const inlines = (tokens) => (tokens || []).map(inline);
 
-function block(token) {
+// isOpen: it may go on.
+function block(token, isOpen = false) {
   switch (token.type) {
     case "space":
     case "def":
+    case "checkbox": // the list item shows it
       return null;
     case "heading":
-      return h(`h${token.level}`, null, inlines(token.tokens));
+      return h(`h${token.level}`, AUTO, inlines(token.tokens));
     case "paragraph":
-      return h("p", null, inlines(token.tokens));
+      return h("p", AUTO, inlines(token.tokens));
     case "text":
-      return token.tokens ? inlines(token.tokens) : token.text;
+      return h(Fragment, null, token.tokens ? inlines(token.tokens) : token.text);
     case "code":
-      return h("pre", { tabIndex: 0 }, h("code", null, token.text));
+      return h(Code, { text: token.text, language: isOpen ? "" : token.lang || "" });
+    case "formula":
+      return h(Formula, token);
+    case "note":
+      return h("p", { class: "note", dir: "auto", tabIndex: -1, "data-note": token.name }, [h("sup", null, token.name), " ", inlines(token.tokens)]);
     case "blockquote":
-      return h("blockquote", null, blocks(token.tokens));
+      return h("blockquote", AUTO, blocks(token.tokens));
     case "hr":
       return h("hr");
     case "list":
-      return h(token.ordered ? "ol" : "ul", token.ordered ? { start: token.start || 1 } : null, token.items.map(item));
+      return h(token.ordered ? "ol" : "ul", { dir: "auto", start: token.ordered ? token.start || 1 : undefined }, token.items.map(item));
     case "table":
       return table(token);
     default:
@@ -56,10 +113,10 @@ function block(token) {
   }
 }
 
-const item = (token) => h("li", null, token.task ? (token.checked ? "☑ " : "☐ ") : null, blocks(token.tokens));
+const item = (token) => h("li", token.task ? { class: "task" } : null, token.task && h("input", { type: "checkbox", disabled: true, checked: token.checked, "aria-label": token.checked ? "Done" : "To do" }), blocks(token.tokens));
 
 function table(token) {
-  const cells = (row, name) => row.map((cell) => h(name, null, inlines(cell.tokens)));
+  const cells = (row, name) => row.map((cell, index) => h(name, { dir: "auto", style: { textAlign: token.align[index] || undefined } }, inlines(cell.tokens)));
   return h(
     "div",
     { class: "table", tabIndex: 0, role: "region", "aria-label": "Table" },
@@ -90,7 +147,11 @@ function inline(token) {
       return token.raw;
     case "text":
       return token.tokens ? inlines(token.tokens) : token.text;
-    case "checkbox": // the list item shows it
+    case "formula":
+      return h(Formula, token);
+    case "reference":
+      return h("sup", null, h("button", { type: "button", class: "plain", "aria-label": `Note ${token.name}`, onClick: goToNote }, token.name));
+    case "checkbox":
       return null;
     default:
       return token.raw;
@@ -100,4 +161,53 @@ function inline(token) {
 function link(token) {
   if (!/^https?:\/\//i.test(token.href)) return token.raw;
   return h("a", { href: token.href, target: "_blank", rel: "noopener noreferrer nofollow" }, inlines(token.tokens));
+}
+
+const goToNote = ({ target }) => target.closest(".prose").querySelector(`[data-note="${CSS.escape(target.textContent)}"]`)?.focus();
+
+const LIBRARIES = {
+  highlight: () => import("./vendor/highlight.js").then((module) => module.default),
+  katex: () => Promise.all([import("./vendor/katex.js"), loadStyles("page/vendor/katex.css")]).then(() => globalThis.katex),
+};
+const loading = {};
+const loaded = {};
+
+const loadStyles = (href) => new Promise((resolve, reject) => document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href, onload: resolve, onerror: reject })));
+
+// Returns a library as soon as it is there. name: empty: none is needed.
+function useLibrary(name) {
+  const [, redraw] = useState(false);
+  useEffect(() => {
+    if (!name || loaded[name]) return;
+    loading[name] ??= LIBRARIES[name]().then((library) => (loaded[name] = library), () => delete loading[name]); // the text is there without it
+    loading[name].then(() => redraw(true));
+  }, [name]);
+  return loaded[name];
+}
+
+function Code({ text, language }) {
+  const name = language.match(/^[\w+#-]*/)[0].toLowerCase();
+  const library = useLibrary(name && text.length <= LONG ? "highlight" : "");
+  const tree = library?.getLanguage(name) ? library.highlight(text, { language: name, ignoreIllegals: true })._emitter.rootNode.children.map(colour) : text;
+  return h("div", { class: "code", dir: "ltr" }, [h("pre", { tabIndex: 0 }, h("code", null, tree)), h(Copy, { text, what: "the code" })]);
+}
+
+const colour = (node) => (typeof node === "string" ? node : h("span", { class: node.scope ? `hl-${node.scope.split(".")[0]}` : undefined }, node.children.map(colour)));
+
+const refuse = ({ command }) => {
+  throw new Error(`${command} would bring an address or a style along`);
+};
+
+// A formula that KaTeX cannot read, or that is not only one, is shown as it was written.
+function Formula({ text, raw, isBlock }) {
+  const element = useRef(null);
+  const katex = useLibrary("katex");
+  useLayoutEffect(() => {
+    try {
+      katex ? katex.render(text, element.current, { displayMode: isBlock, maxSize: 20, maxExpand: 200, strict: "ignore", trust: refuse }) : (element.current.textContent = raw);
+    } catch {
+      element.current.textContent = raw;
+    }
+  }, [katex, text]);
+  return h("span", { ref: element, class: isBlock ? "formula block" : "formula", dir: "ltr", tabIndex: isBlock ? 0 : undefined });
 }

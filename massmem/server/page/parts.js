@@ -1,5 +1,5 @@
 // Small parts that all views share.
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useEffect, useMemo, useRef, useState } from "./html.js";
 import { bytes } from "./format.js";
 
 const ICONS = {
@@ -137,6 +137,18 @@ export function Menu({ label, icon = "more", items }) {
     </div>`;
 }
 
+// what: the object of the button's name.
+export function Copy({ text, what = "the answer" }) {
+  const [done, setDone] = useState(false);
+  if (!navigator.clipboard) return null;
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return html`<button type="button" class="icon-button small" aria-label=${done ? "Copied" : `Copy ${what}`} title=${`Copy ${what}`} onClick=${copy}><${Icon} name=${done ? "check" : "copy"} /></button>`;
+}
+
 // Runs `action` on a change of `inputs`, and returns [result, problem, again]. What is late is dropped.
 export function useLoad(action, inputs) {
   const [state, setState] = useState({ result: null, problem: null });
@@ -162,6 +174,18 @@ export function useInterval(action, milliseconds) {
     const timer = setInterval(() => document.visibilityState === "visible" && latest.current(), milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
+}
+
+// Whether the screen is as a media query says, now and later.
+export function useMedia(query) {
+  const media = useMemo(() => window.matchMedia(query), [query]);
+  const [matches, setMatches] = useState(media.matches);
+  useEffect(() => {
+    const look = () => setMatches(media.matches);
+    media.addEventListener("change", look);
+    return () => media.removeEventListener("change", look);
+  }, [media]);
+  return matches;
 }
 
 export const announceChange = () => window.dispatchEvent(new Event("massmem-sessions"));
