@@ -1,7 +1,6 @@
 """What one question changes of the team that answers it: one agent, another model, a folder."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -33,9 +32,12 @@ class Variation:
         if not self.folder:
             return team
         folder = FolderConfig(path=str(expand_home(self.folder).absolute()))
-        return team.model_copy(
-            update={"files": team.files.model_copy(update={"folders": (*team.files.folders, folder)})}
-        )
+        files = team.files.model_copy(update={"folders": (*team.files.folders, folder)})
+        return team.model_copy(update={"files": files})
+
+
+TEAM = Variation()
+"""The team as it is."""
 
 
 def choose_backend(team: TeamConfig, model: str) -> BackendConfig:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from massmem.config.variation import Variation
+from massmem.config.variation import TEAM, Variation
 from massmem.core import events as ev
 from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, SessionBusyError
 from massmem.core.events import now
@@ -69,7 +69,6 @@ class ClientQuestion:
     """Under this id it is asked once at most; empty: any number of times."""
     team: str | None = None
     """None: the team that the session has had so far."""
-    variation: Variation = Variation()
     attachments: tuple[Attachment, ...] = ()
     """`text` names them."""
     instructions: str = ""
@@ -84,6 +83,7 @@ class ClientQuestion:
     """All agents are asked, whatever `coordination.depth` says."""
     replaces: int | None = None
     """The turn becomes another version of this one; None: it comes after the last one."""
+    variation: Variation = TEAM
 
     @property
     def size(self) -> int:

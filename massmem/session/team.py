@@ -13,7 +13,7 @@ from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import make_home
 from massmem.config.load import load_config, load_default, resolve_agents
 from massmem.config.models import NO_STORE, AgentConfig, BackendConfig, TeamConfig
-from massmem.config.variation import Variation
+from massmem.config.variation import TEAM, Variation
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import TurnResumed, TurnStarted
 from massmem.core.records import EVERYBODY, SessionRecord
@@ -290,7 +290,7 @@ class Teams:
 
         Raises InputError: there is no such agent, model or folder; or as `Team.start`.
         """
-        if variation == Variation():
+        if variation == TEAM:
             return team
         async with self._opening:
             if (team, variation) not in self._varied:

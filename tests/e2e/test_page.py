@@ -145,7 +145,7 @@ def open_page(browser: Browser, service: Service) -> Iterator[Open]:
 def ask(page: Page, question: str, team: str = "") -> None:
     page.get_by_label("Your question").fill(question)
     if team:
-        page.get_by_label("Team").select_option(team)
+        page.get_by_label("Who answers").select_option(team)
     page.get_by_label("Your question").press("Enter")
 
 
@@ -509,7 +509,7 @@ def test_team_of_a_conversation_is_shown_and_changed(open_page: Open) -> None:
     page.get_by_role("button", name="Reply").click()
     expect(final_answer(page)).to_contain_text("It left Lisbon.")
     page.reload()
-    expect(page.get_by_label("Team")).to_have_value("asking")
+    expect(page.get_by_label("Who answers")).to_have_value("asking")
 
 
 def test_change_of_the_team_is_said_before_the_question(

@@ -1,5 +1,5 @@
 // How the agents came to an answer: their rounds side by side, votes with reasons, and the winner.
-import { html, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { dollars, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon, useMedia } from "./parts.js";
@@ -23,7 +23,7 @@ function Round({ turn, round, models }) {
   // On a narrow screen one card is open, and the others are a line.
   const [chosen, choose] = useState(null);
   const isNarrow = useMedia("(max-width: 760px)") && round.agents.length > 1;
-  const open = chosen ?? (round.agents.includes(turn.winner) ? turn.winner : round.agents[0]);
+  const open = chosen ?? (hasEnded(turn) && round.agents.includes(turn.winner) ? turn.winner : round.agents[0]);
   // While many write, none moves the others.
   const isSteady = turn.status === "running" && (isNarrow || round.agents.length > 3);
   return html`
@@ -38,18 +38,24 @@ function Round({ turn, round, models }) {
 function Step({ turn, id, step, model, isSteady, isOpen, onOpen }) {
   const colour = colourOf(turn, id);
   const by = step && step.model; // a model that stands in for the agent's own
+  const body = useRef(null);
+  const isAtEnd = useRef(true);
+  const onScroll = ({ target }) => (isAtEnd.current = target.scrollHeight - target.scrollTop - target.clientHeight < 30);
+  useLayoutEffect(() => {
+    if (isSteady && body.current && isAtEnd.current) body.current.scrollTop = body.current.scrollHeight;
+  });
   const state = step ? step.state : turn.status === "running" ? "waiting" : "skipped";
   return html`
     <article class=${`step agent-${colour} ${state} ${step && step.isVoid ? "void" : ""}`} aria-busy=${!["done", "failed", "stopped", "skipped"].includes(state)}>
       <header>${onOpen ? html`<button type="button" class="plain" aria-expanded=${isOpen} onClick=${onOpen}><${Agent} turn=${turn} id=${id} /></button>` : html`<${Agent} turn=${turn} id=${id} />`}${(by || model) && html`<span class="model">${by || model}</span>`}
         ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}${!isOpen && html`<span class="line">${describe(turn, step, state)}</span>`}</header>
-      ${isOpen && html`<div class="body" tabindex=${isSteady ? 0 : undefined}><div><${StepBody} turn=${turn} step=${step} state=${state} /></div></div>`}
+      ${isOpen && html`<div class="body" ref=${body} onScroll=${onScroll} tabindex=${isSteady ? 0 : undefined}><${StepBody} turn=${turn} step=${step} state=${state} /></div>`}
     </article>`;
 }
 
 function describe(turn, step, state) {
   if (step?.kind === "ballot") return `votes for ${nameOf(turn, step.choice)}`;
-  return step?.note || step?.text.slice(-80) || STATES[state] || state;
+  return step?.note || step?.text.slice(-80).replace(/[*_`#$]/g, "") || STATES[state] || state;
 }
 
 function lastAnswer(turn, id) {
