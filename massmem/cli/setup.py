@@ -20,10 +20,10 @@ from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify, show_progress
 from massmem.config.home import ADDED_VARIABLES, massmem_home
 from massmem.config.load import EXAMPLES, LoadedConfig, default_config_path, find_config, load_named, resolve_agents
-from massmem.config.models import NO_STORE, AgentSpec, StoreConfig, TeamConfig
+from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.config.presets import PROVIDERS_BY_KEY
 from massmem.config.projects import find_project
-from massmem.config.variation import SINGLE_AGENT, choose_backend
+from massmem.config.variation import make_agent
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.ids import PREFIX
@@ -272,9 +272,7 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
 
     Raises InputError: the provider of the model is not known.
     """
-    agents = team.agents
-    if model is not None:
-        agents = (AgentSpec(id=SINGLE_AGENT, backend=choose_backend(team, model)),)
+    agents = team.agents if model is None else (make_agent(team, model),)
     if system is not None:
         agents = tuple(
             agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".rstrip()})

@@ -9,9 +9,6 @@ from massmem.config.models import AgentSpec, BackendConfig, FolderConfig, TeamCo
 from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import InputError
 
-SINGLE_AGENT = "assistant"
-"""The id of the agent that another model makes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Variation:
@@ -25,8 +22,7 @@ class Variation:
     def apply(self, team: TeamConfig) -> TeamConfig:
         """Return the team as changed. Raises InputError: there is no such agent, or the model's provider is unknown."""
         if self.model:
-            agent = AgentSpec(id=SINGLE_AGENT, backend=choose_backend(team, self.model))
-            team = team.model_copy(update={"agents": (agent,)})
+            team = team.model_copy(update={"agents": (make_agent(team, self.model),)})
         elif self.agent:
             team = team.select_agent(self.agent)
         if not self.folder:
@@ -38,6 +34,11 @@ class Variation:
 
 TEAM = Variation()
 """The team as it is."""
+
+
+def make_agent(team: TeamConfig, model: str) -> AgentSpec:
+    """Return the one agent that answers with this model instead of the team. Raises as `choose_backend`."""
+    return AgentSpec(id="assistant", backend=choose_backend(team, model))
 
 
 def choose_backend(team: TeamConfig, model: str) -> BackendConfig:
@@ -82,6 +83,4 @@ def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
     try:
         return BackendConfig.model_validate({"type": type_, "model": name, **common})
     except ValidationError as e:
-        raise InputError(
-            f"{model[:80]} cannot be chosen here: {e.errors()[0]['msg']}", "name it in the configuration"
-        ) from e
+        raise InputError(f"{model[:80]} needs more than a name", "name it in the configuration") from e

@@ -265,9 +265,8 @@ class Teams:
         """named: by the names that requests give, with DEFAULT_TEAM; all on one store."""
         self.named = named
         self.store = named[DEFAULT_TEAM].store
-        self._guests: dict[str, Team] = {}
-        """By the paths of their configurations."""
-        self._varied: dict[tuple[Team, Variation], Team] = {}
+        self._guests: dict[tuple[str, Variation], Team] = {}
+        """By the paths of their configurations, and how a question changed them."""
         self._opening = asyncio.Lock()
 
     async def find(self, session: SessionRecord) -> Team:
@@ -276,28 +275,20 @@ class Teams:
         Raises as `Team.start`.
         """
         config, _ = await self._choose(session)
-        if (team := find_team(self.named, config.path)) is not None:
-            return team
-        async with self._opening:
-            if config.path not in self._guests:
-                team = self.named[DEFAULT_TEAM].with_config(config)
-                await team.start()
-                self._guests[config.path] = team
-            return self._guests[config.path]
+        return find_team(self.named, config.path) or await self._open(self.named[DEFAULT_TEAM], config, TEAM)
 
     async def vary(self, team: Team, variation: Variation) -> Team:
-        """Return the team as a question changes it, open until all are closed.
+        """Return the team as a question changes it, open until all are closed. Raises InputError, or as `Team.start`."""
+        return team if variation == TEAM else await self._open(team, variation.apply(team.config), variation)
 
-        Raises InputError: there is no such agent, model or folder; or as `Team.start`.
-        """
-        if variation == TEAM:
-            return team
+    async def _open(self, host: Team, config: TeamConfig, variation: Variation) -> Team:
+        key = config.path, variation
         async with self._opening:
-            if (team, variation) not in self._varied:
-                varied = team.with_config(variation.apply(team.config))
-                await varied.start()
-                self._varied[team, variation] = varied
-            return self._varied[team, variation]
+            if key not in self._guests:
+                team = host.with_config(config)
+                await team.start()
+                self._guests[key] = team
+            return self._guests[key]
 
     async def describe_next(self, session: SessionRecord) -> NextTeam:
         """Return who answers next, and what changes with it; nothing is opened for that. Raise StoreError."""
@@ -311,14 +302,14 @@ class Teams:
 
     async def close(self) -> None:
         """Close the teams that were opened for single conversations and questions."""
-        await asyncio.gather(*(team.close() for team in (*self._varied.values(), *self._guests.values())))
+        await asyncio.gather(*(team.close() for team in self._guests.values()))
 
     async def _choose(self, session: SessionRecord) -> tuple[TeamConfig, str]:
         """Return the team so far, or the default one and why."""
         path, default = session.config_path, self.named[DEFAULT_TEAM].config
         team = find_team(self.named, path)
         if team is None and session.user_id is None:
-            team = self._guests.get(path)
+            team = self._guests.get((path, TEAM))
         if team is not None or not path:
             return team.config if team else default, ""
         if session.user_id is not None:

@@ -49,16 +49,10 @@ export function Composer({ talk, about, onAsk }) {
     const sent = await Promise.all(files.map(async (file) => ({ name: file.name, url: await readAsUrl(file.blob) })));
     await onAsk(text, sent, { ...whom, model: whom.model || "", team }, sending);
   };
-  const attempt = async (action) => {
+  const attempt = (action) => {
     setBusy(true);
     setProblem(null);
-    try {
-      await action();
-    } catch (error) {
-      setProblem(error);
-    } finally {
-      setBusy(false);
-    }
+    return action().catch(setProblem).finally(() => setBusy(false));
   };
   // What is asked while a turn runs waits for its end.
   const send = () => isReady && !busy && attempt(async () => {
@@ -70,10 +64,7 @@ export function Composer({ talk, about, onAsk }) {
     // The same question again after a failure, or a reload, is known by its name: it is asked once.
     const sending = latest.current.sending || { id: talk.id ?? newSessionId(), name: randomName() };
     const question = { text, files, team: chosen === (own.name ?? OWN) ? null : chosen, whom, sending };
-    if (talk.isRunning) {
-      change({ ...EMPTY, queue: [...queue, question] });
-      return;
-    }
+    if (talk.isRunning) return change({ ...EMPTY, queue: [...queue, question] });
     change({ sending });
     await deliver(question);
     change(EMPTY);
@@ -116,16 +107,13 @@ export function Composer({ talk, about, onAsk }) {
     event.preventDefault();
     send();
   };
-  const onPaste = (event) => {
-    if (event.clipboardData.files.length) {
-      event.preventDefault();
-      add(event.clipboardData.files);
-    }
+  const take = (event, list) => {
+    event.preventDefault();
+    add(list);
   };
   const onDrop = (event) => {
-    event.preventDefault();
     setOver(false);
-    add(event.dataTransfer.files);
+    take(event, event.dataTransfer.files);
   };
   const choose = (value) => {
     const [kind, id] = value.startsWith("agent:") ? ["agent", value.slice(6)] : value === "model:" ? ["model", ""] : ["team", value];
@@ -150,7 +138,7 @@ export function Composer({ talk, about, onAsk }) {
       ${draft.files.length + reading.length > 0 && html`<${FileList} files=${draft.files} reading=${reading} onRemove=${(index) => change({ files: draft.files.filter((_, i) => i !== index) })} />`}
       <div class="field">
         <label class="hidden" for="question">${asked ? "Your reply" : "Your question"}</label>
-        <textarea id="question" ref=${field} rows="1" dir="auto" readonly=${busy} placeholder=${asked ? `Reply to ${asked.agent || "the agents"}` : isRunning ? "Ask the next question: it waits its turn" : "Ask the council"} value=${draft.text} onInput=${(e) => change({ text: e.target.value })} onKeyDown=${onKey} onPaste=${onPaste}></textarea>
+        <textarea id="question" ref=${field} rows="1" dir="auto" readonly=${busy} placeholder=${asked ? `Reply to ${asked.agent || "the agents"}` : isRunning ? "Ask the next question: it waits its turn" : "Ask the council"} value=${draft.text} onInput=${(e) => change({ text: e.target.value })} onKeyDown=${onKey} onPaste=${(e) => e.clipboardData.files.length && take(e, e.clipboardData.files)}></textarea>
         <input ref=${picker} type="file" multiple hidden aria-label="Files" onChange=${(e) => { add(e.target.files); e.target.value = ""; }} />
         <div class="tools">
           <button type="button" class="icon-button" aria-label="Attach files" title="Attach files" onClick=${() => picker.current.click()}><${Icon} name="clip" /></button>

@@ -2,7 +2,7 @@
 import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { dollars, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
-import { AgentName, Icon, useMedia } from "./parts.js";
+import { AgentName, Icon } from "./parts.js";
 import { colourOf, describeDecision, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
 
 const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
@@ -22,7 +22,7 @@ function Round({ turn, round, models }) {
   const what = round.number === 1 ? "Each answers alone" : round.final ? "The last vote" : kinds.has("vote") ? "They read each other, then improve or vote" : "They answer again";
   // On a narrow screen one card is open, and the others are a line.
   const [chosen, choose] = useState(null);
-  const isNarrow = useMedia("(max-width: 760px)") && round.agents.length > 1;
+  const isNarrow = matchMedia("(max-width: 760px)").matches && round.agents.length > 1;
   const open = chosen ?? (hasEnded(turn) && round.agents.includes(turn.winner) ? turn.winner : round.agents[0]);
   // While many write, none moves the others.
   const isSteady = turn.status === "running" && (isNarrow || round.agents.length > 3);

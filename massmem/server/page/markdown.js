@@ -43,38 +43,33 @@ export function Markdown({ text, isOpen = false }) {
 // Only the pieces near the screen are laid out. A piece ends with a word, where there is one.
 const cutUp = (text) => text.match(/[^]{1,20000}(?=\s|$)\s?|[^]{1,20000}/gu) || [];
 
-// Of a text that grows only its last block is read again, and made again: those before it stay as they are.
+// Of a text that grows only its last block is read again: the elements of those before it stay as they are.
 function read(source, isOpen, last) {
   const text = source.replace(/\r\n?/g, "\n");
-  const old = isOpen && last?.isOpen && text.startsWith(last.text) ? last : { start: 0, depths: [], done: [] };
-  const tokens = MARKED.lexer(text.slice(old.start));
-  const headings = listHeadings(tokens);
-  findLevels([...old.depths, ...headings.map((token) => token.depth)]).slice(old.depths.length).forEach((level, index) => (headings[index].level = level));
-  const settled = tokens.slice(0, isOpen ? Math.max(tokens.findLastIndex((token) => token.type !== "space"), 0) : tokens.length);
-  const done = [...old.done];
-  let start = old.start;
-  for (const token of settled) {
-    const element = block(token);
-    if (element) done.push(Object.assign(element, { key: done.length, start }));
+  const old = isOpen && last?.isOpen && text.startsWith(last.text) ? last : { start: 0, settled: [] };
+  const tokens = [...old.settled, ...MARKED.lexer(text.slice(old.start))];
+  setHeadingLevels(tokens);
+  const settled = isOpen ? tokens.slice(0, Math.max(tokens.findLastIndex((token) => token.type !== "space"), 0)) : tokens;
+  let { start } = old;
+  for (const token of settled.slice(old.settled.length)) {
+    Object.assign(token, { start, element: h(Fragment, { key: start }, block(token)) });
     start += token.raw.length;
   }
+  const shown = settled.filter((token) => !isOpen || token.start > text.length - LONG).map((token) => token.element);
   const rest = tokens.slice(settled.length).map((token) => (token.raw.length > LONG ? h("p", { class: "plain" }, `… ${token.raw.slice(-LONG)}`) : block(token, true)));
-  const shown = isOpen ? done.filter((element) => element.start > text.length - LONG) : done;
-  const depths = [...old.depths, ...listHeadings(settled).map((token) => token.depth)];
-  return { source, text, isOpen, start, depths, done, shown: [...shown, h(Fragment, { key: "rest" }, rest)] };
-}
-
-function listHeadings(tokens) {
-  const headings = [];
-  walkTokens(tokens, (token) => token.type === "heading" && headings.push(token));
-  return headings;
+  return { source, text, isOpen, start, settled, shown: [...shown, h(Fragment, { key: "rest" }, rest)] };
 }
 
 // Models begin with headings of any depth, and skip some. On the page the first is a second heading, and none is skipped.
-function findLevels(depths) {
-  const kinds = [...new Set(depths)].sort();
+function setHeadingLevels(tokens) {
+  const headings = [];
+  walkTokens(tokens, (token) => token.type === "heading" && headings.push(token));
+  const depths = [...new Set(headings.map((token) => token.depth))].sort();
   let last = 1;
-  return depths.map((depth) => (last = Math.min(2 + kinds.indexOf(depth), last + 1, 6)));
+  for (const token of headings) {
+    last = Math.min(2 + depths.indexOf(token.depth), last + 1, 6);
+    token.level = last;
+  }
 }
 
 const AUTO = { dir: "auto" };
@@ -130,11 +125,9 @@ function table(token) {
 function inline(token) {
   switch (token.type) {
     case "strong":
-      return h("strong", null, inlines(token.tokens));
     case "em":
-      return h("em", null, inlines(token.tokens));
     case "del":
-      return h("del", null, inlines(token.tokens));
+      return h(token.type, null, inlines(token.tokens));
     case "codespan":
       return h("code", null, token.text);
     case "br":
@@ -143,8 +136,6 @@ function inline(token) {
       return token.text;
     case "link":
       return link(token);
-    case "image": // never fetched: an address may carry away what the answer says
-      return token.raw;
     case "text":
       return token.tokens ? inlines(token.tokens) : token.text;
     case "formula":
@@ -153,6 +144,7 @@ function inline(token) {
       return h("sup", null, h("button", { type: "button", class: "plain", "aria-label": `Note ${token.name}`, onClick: goToNote }, token.name));
     case "checkbox":
       return null;
+    case "image": // never fetched: an address may carry away what the answer says
     default:
       return token.raw;
   }
@@ -169,18 +161,15 @@ const LIBRARIES = {
   highlight: () => import("./vendor/highlight.js").then((module) => module.default),
   katex: () => Promise.all([import("./vendor/katex.js"), loadStyles("page/vendor/katex.css")]).then(() => globalThis.katex),
 };
-const loading = {};
-const loaded = {};
-
+const [loading, loaded] = [{}, {}];
 const loadStyles = (href) => new Promise((resolve, reject) => document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href, onload: resolve, onerror: reject })));
 
 // Returns a library as soon as it is there. name: empty: none is needed.
 function useLibrary(name) {
   const [, redraw] = useState(false);
   useEffect(() => {
-    if (!name || loaded[name]) return;
-    loading[name] ??= LIBRARIES[name]().then((library) => (loaded[name] = library), () => delete loading[name]); // the text is there without it
-    loading[name].then(() => redraw(true));
+    // The text is there without it.
+    if (name) (loading[name] ??= LIBRARIES[name]().then((library) => (loaded[name] = library), () => {})).then(() => redraw(true));
   }, [name]);
   return loaded[name];
 }
@@ -194,20 +183,16 @@ function Code({ text, language }) {
 
 const colour = (node) => (typeof node === "string" ? node : h("span", { class: node.scope ? `hl-${node.scope.split(".")[0]}` : undefined }, node.children.map(colour)));
 
-const refuse = ({ command }) => {
-  throw new Error(`${command} would bring an address or a style along`);
-};
+// trust: asked about what would bring an address or a style along.
+const LIMITS = { maxSize: 20, maxExpand: 200, strict: "ignore", trust: () => { throw new Error("no formula alone"); } };
 
 // A formula that KaTeX cannot read, or that is not only one, is shown as it was written.
 function Formula({ text, raw, isBlock }) {
   const element = useRef(null);
   const katex = useLibrary("katex");
   useLayoutEffect(() => {
-    try {
-      katex ? katex.render(text, element.current, { displayMode: isBlock, maxSize: 20, maxExpand: 200, strict: "ignore", trust: refuse }) : (element.current.textContent = raw);
-    } catch {
-      element.current.textContent = raw;
-    }
+    const showSource = () => element.current.replaceChildren(raw);
+    try { katex ? katex.render(text, element.current, { ...LIMITS, displayMode: isBlock }) : showSource(); } catch { showSource(); }
   }, [katex, text]);
   return h("span", { ref: element, class: isBlock ? "formula block" : "formula", dir: "ltr", tabIndex: isBlock ? 0 : undefined });
 }

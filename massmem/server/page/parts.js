@@ -1,11 +1,10 @@
 // Small parts that all views share.
-import { html, useEffect, useMemo, useRef, useState } from "./html.js";
+import { html, useEffect, useRef, useState } from "./html.js";
 import { bytes } from "./format.js";
 
 const ICONS = {
   plus: "M12 5v14M5 12h14",
   search: "M11 18a7 7 0 1 1 0-14 7 7 0 0 1 0 14zm5-2 4 4",
-  chat: "M5 5h14v10H9l-4 4z",
   memory: "M12 4a8 8 0 1 0 8 8M12 8v4l3 2M17 4h3v3",
   chart: "M5 19V9m7 10V5m7 14v-7",
   stop: "M7 7h10v10H7z",
@@ -174,18 +173,6 @@ export function useInterval(action, milliseconds) {
     const timer = setInterval(() => document.visibilityState === "visible" && latest.current(), milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
-}
-
-// Whether the screen is as a media query says, now and later.
-export function useMedia(query) {
-  const media = useMemo(() => window.matchMedia(query), [query]);
-  const [matches, setMatches] = useState(media.matches);
-  useEffect(() => {
-    const look = () => setMatches(media.matches);
-    media.addEventListener("change", look);
-    return () => media.removeEventListener("change", look);
-  }, [media]);
-  return matches;
 }
 
 export const announceChange = () => window.dispatchEvent(new Event("massmem-sessions"));

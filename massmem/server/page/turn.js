@@ -35,7 +35,7 @@ export const colourOf = (turn, agent) => Math.max(turn.agents.indexOf(agent), 0)
 
 // Tokens of prompts and replies so far; of what is being written, about a quarter of its characters.
 export function countTokens(turn) {
-  const steps = [...turn.rounds.flatMap((round) => Object.values(round.steps)), ...(turn.presentation ? [turn.presentation] : [])];
+  const steps = [...turn.rounds.flatMap((round) => Object.values(round.steps)), turn.presentation].filter(Boolean);
   return steps.reduce((sum, { usage, text, reasoning }) => sum + (usage ? usage.prompt + usage.completion : Math.ceil((text.length + reasoning.length) / 4)), 0);
 }
 
