@@ -278,7 +278,7 @@ class Teams:
         return find_team(self.named, config.path) or await self._open(self.named[DEFAULT_TEAM], config, TEAM)
 
     async def vary(self, team: Team, variation: Variation) -> Team:
-        """Return the team as a question changes it, open until all are closed. Raises InputError, or as `Team.start`."""
+        """Return the team as a question changes it, open until all are. Raises InputError, or as `Team.start`."""
         return team if variation == TEAM else await self._open(team, variation.apply(team.config), variation)
 
     async def _open(self, host: Team, config: TeamConfig, variation: Variation) -> Team:

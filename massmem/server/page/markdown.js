@@ -56,8 +56,9 @@ function read(source, isOpen, last) {
     start += token.raw.length;
   }
   const shown = settled.filter((token) => !isOpen || token.start > text.length - LONG).map((token) => token.element);
-  const rest = tokens.slice(settled.length).map((token) => (token.raw.length > LONG ? h("p", { class: "plain" }, `… ${token.raw.slice(-LONG)}`) : block(token, true)));
-  return { source, text, isOpen, start, settled, shown: [...shown, h(Fragment, { key: "rest" }, rest)] };
+  const grow = (token) => (token.raw.length > LONG ? h("p", { class: "plain" }, `… ${token.raw.slice(-LONG)}`) : block(token, true));
+  const rest = tokens.slice(settled.length).map((token, index) => h(Fragment, { key: start + index }, grow(token)));
+  return { source, text, isOpen, start, settled, shown: [...shown, ...rest] };
 }
 
 // Models begin with headings of any depth, and skip some. On the page the first is a second heading, and none is skipped.
