@@ -305,7 +305,7 @@ const safeLink = (url) => (/^https?:\/\//i.test(url) ? url : undefined);
 
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
-    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
+    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /><time class="dim">${when(turn.endedAt)}</time></header>
     ${turn.final.report && html`<${Report} report=${turn.final.report} name=${(id) => nameOf(turn, id)} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     <${Flaws} result=${turn.final} />

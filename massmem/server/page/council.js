@@ -53,10 +53,7 @@ function Step({ turn, id, step, model, isSteady, isOpen, onOpen }) {
     </article>`;
 }
 
-function describe(turn, step, state) {
-  if (step?.kind === "ballot") return `votes for ${nameOf(turn, step.choice)}`;
-  return step?.note || step?.text.slice(-80).replace(/[*_`#$]/g, "") || STATES[state] || state;
-}
+const describe = (turn, step, state) => (step?.kind === "ballot" ? `votes for ${nameOf(turn, step.choice)}` : step?.note || step?.text.slice(-80).replace(/[*_`#$]/g, "") || STATES[state] || state);
 
 function lastAnswer(turn, id) {
   return turn.rounds.map((round) => round.steps[id]).filter((step) => step && step.kind === "answer").at(-1);

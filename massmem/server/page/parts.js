@@ -140,11 +140,8 @@ export function Menu({ label, icon = "more", items }) {
 export function Copy({ text, what = "the answer" }) {
   const [done, setDone] = useState(false);
   if (!navigator.clipboard) return null;
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
-  };
+  const show = () => [setDone(true), setTimeout(() => setDone(false), 1500)];
+  const copy = () => navigator.clipboard.writeText(text).then(show);
   return html`<button type="button" class="icon-button small" aria-label=${done ? "Copied" : `Copy ${what}`} title=${`Copy ${what}`} onClick=${copy}><${Icon} name=${done ? "check" : "copy"} /></button>`;
 }
 
