@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
+from typing import Any, cast
 
 from playwright.sync_api import Browser, CDPSession, ViewportSize, expect, sync_playwright
 
@@ -58,7 +58,7 @@ def measure(browser: Browser, address: str, name: str, size: ViewportSize) -> li
     page.get_by_label("Your question").fill("Why is the sky blue?")
     page.evaluate(WATCH)
     meter = page.context.new_cdp_session(page)
-    meter.send("Performance.enable", {"timeDomain": "threadTicks"})
+    meter.send("Performance.enable", {"timeDomain": "threadTicks"})  # pyright: ignore[reportUnknownMemberType]
     page.get_by_label("Your question").press("Enter")
     expect(page.locator(".streaming").first).to_be_visible(timeout=60_000)
     page.evaluate("watch.frames.length = 0")
@@ -83,9 +83,8 @@ FIGURES = {name: f"{name}Duration" for name in ("Task", "Script", "Layout", "Rec
 
 
 def read_figures(meter: CDPSession) -> dict[str, float]:
-    sent = meter.send("Performance.getMetrics")  # pyright: ignore[reportUnknownMemberType]
-    entries: list[dict[str, Any]] = sent["metrics"]
-    values = {entry["name"]: entry["value"] for entry in entries}
+    sent = cast("dict[str, Any]", meter.send("Performance.getMetrics"))  # pyright: ignore[reportUnknownMemberType]
+    values: dict[str, float] = {entry["name"]: entry["value"] for entry in sent["metrics"]}
     return {name: values[key] for name, key in FIGURES.items()}
 
 
