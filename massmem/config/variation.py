@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
 from massmem.config.home import expand_home
 from massmem.config.models import AgentSpec, BackendConfig, FolderConfig, TeamConfig
 from massmem.config.presets import PRESETS, BackendType
@@ -79,8 +77,7 @@ def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
         return backend.model_copy(update={"model": name, "price": None})
     if type_ == "scripted":
         raise InputError("a scripted model cannot be chosen here", "name it in the configuration, with its script")
+    if type_ == "acp":
+        raise InputError("a program cannot be chosen here", "name it in the configuration, with its command")
     common = {key: getattr(backend, key) for key in ("temperature", "max_tokens", "timeout", "max_retries")}
-    try:
-        return BackendConfig.model_validate({"type": type_, "model": name, **common})
-    except ValidationError as e:
-        raise InputError(f"{model[:80]} needs more than a name", "name it in the configuration") from e
+    return BackendConfig.model_validate({"type": type_, "model": name, **common})

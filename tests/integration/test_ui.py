@@ -222,7 +222,7 @@ def test_one_question_changes_who_answers_it(start_page: StartPage, tmp_path: Pa
     assert "there is no agent 'eve'" in ask(agent="eve")["error"]
     assert "gone cannot be read" in ask(folder=str(tmp_path / "gone"))["error"]
     assert "the provider of the model 'nonsense' is not known" in ask(model="nonsense")["error"]
-    assert "acp/x needs more than a name" in ask(model="acp/x")["error"]
+    assert "a program cannot be chosen here" in ask(model="acp/x")["error"]
     assert ask(agent="ann")["response"] == "It is blue."
 
 
