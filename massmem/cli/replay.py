@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from massmem.cli.options import MAX_TURN, AsJson, Config, OwnerName, SessionName
-from massmem.cli.setup import choose_backend, find_session_config, load_setup
+from massmem.cli.setup import find_session_config, load_setup
 from massmem.cli.streams import show_activity, write_json, write_out
 from massmem.config.models import BackendConfig, TeamConfig
+from massmem.config.variation import choose_backend
 from massmem.core.errors import InputError
 from massmem.core.ids import check_session_name
 from massmem.core.text import one_line

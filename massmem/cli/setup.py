@@ -20,9 +20,10 @@ from massmem.cli.keys import read_keys
 from massmem.cli.streams import notify, show_progress
 from massmem.config.home import ADDED_VARIABLES, massmem_home
 from massmem.config.load import EXAMPLES, LoadedConfig, default_config_path, find_config, load_named, resolve_agents
-from massmem.config.models import NO_STORE, AgentSpec, BackendConfig, StoreConfig, TeamConfig
-from massmem.config.presets import PRESETS, PROVIDERS_BY_KEY, BackendType
+from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
+from massmem.config.presets import PROVIDERS_BY_KEY
 from massmem.config.projects import find_project
+from massmem.config.variation import make_agent
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.ids import PREFIX
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from massmem.session.team import Team
     from massmem.store.ports import SessionStore
 
-
-SINGLE_AGENT = "assistant"
-"""The id of the agent that -m makes."""
 
 EXTRAS = {
     "local": "models in this process",
@@ -274,57 +272,13 @@ def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> T
 
     Raises InputError: the provider of the model is not known.
     """
-    agents = team.agents
-    if model is not None:
-        agents = (AgentSpec(id=SINGLE_AGENT, backend=choose_backend(team, model)),)
+    agents = team.agents if model is None else (make_agent(team, model),)
     if system is not None:
         agents = tuple(
             agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".rstrip()})
             for agent in agents
         )
     return team.model_copy(update={"agents": agents})
-
-
-def choose_backend(team: TeamConfig, model: str) -> BackendConfig:
-    """Return the backend of the team that has this model or type, with the model; else a new one."""
-    if not model.strip():
-        raise InputError("no model was named", "write it as [TYPE/]MODEL, such as gpt-5 or ollama/qwen3:8b")
-    backends = [agent.backend for agent in team.agents]
-    type_ = model.partition("/")[0]
-    if type_ not in PRESETS:
-        for backend in backends:
-            if backend.model == model:
-                return backend
-        type_ = _guess_type(model)
-        model = f"{type_}/{model}"
-    similar = next((backend for backend in backends if backend.type == type_), backends[0])
-    return replace_model(similar, model)
-
-
-def _guess_type(model: str) -> BackendType:
-    if model.endswith(".gguf"):
-        return "local"
-    if ":" in model:  # such as qwen3:8b
-        return "ollama"
-    for type_, preset in PRESETS.items():
-        if preset.model_starts and model.startswith(preset.model_starts):
-            return type_
-    raise InputError(
-        f"the provider of the model {model[:80]!r} is not known", f"write it as TYPE/MODEL, such as groq/{model[:80]}"
-    )
-
-
-def replace_model(backend: BackendConfig, model: str) -> BackendConfig:
-    """Return the backend with another model; `model` may be TYPE/MODEL for a backend of another type."""
-    type_, _, name = model.partition("/")
-    if type_ not in PRESETS:
-        return backend.model_copy(update={"model": model, "price": None})
-    if type_ == backend.type:
-        return backend.model_copy(update={"model": name, "price": None})
-    if type_ == "scripted":
-        raise InputError("a scripted model cannot be chosen here", "name it in the configuration, with its script")
-    common = {key: getattr(backend, key) for key in ("temperature", "max_tokens", "timeout", "max_retries")}
-    return BackendConfig.model_validate({"type": type_, "model": name, **common})
 
 
 def choose_config(file: str | None, config: str | None) -> str | None:

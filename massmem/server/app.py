@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from sse_starlette.sse import AppStatus
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -77,7 +78,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
     )
     for routes in (chat, imports, sessions, memories, reports, openai, operations, page):
         app.include_router(routes.router)
-    app.mount(page.PATH, page.PageFiles())
+    app.mount(page.PATH, GZipMiddleware(page.PageFiles(), compresslevel=6))
     app.state.page_token = PageToken(settings.page_token, settings.page_file, settings.page_key)
     app.state.is_done = False
     app.state.server = settings.config.server

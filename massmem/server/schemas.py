@@ -112,6 +112,12 @@ class AskRequest(Body, extra="forbid"):
     """The conversation; an unknown one is created; left out: a new one."""
     team: Team | None = None
     """One of the configured teams; left out: the session's own."""
+    agent: Annotated[str, Field(max_length=64, examples=["researcher"])] = ""
+    """This agent of the team answers alone; empty: the team."""
+    model: Annotated[str, Field(max_length=200, examples=["ollama/qwen3:8b"])] = ""
+    """One agent with this model answers instead of the team, for the user of this machine."""
+    folder: Annotated[str, Field(max_length=4_096, pattern=r"^[^\x00-\x1f]*$", examples=["~/notes"])] = ""
+    """The agents read it for this question, for the user of this machine; others have those of the configuration."""
     project: ProjectName | None = None
     """Of a new conversation: what it says is recalled in this project alone. Any name; of the user of this machine that
     of a folder, or its path. Left out, or empty: none, and it is recalled everywhere. An old one has its own."""

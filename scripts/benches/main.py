@@ -19,6 +19,7 @@ BENCHES: dict[str, str] = {
     "chat_turns": "durable turns of scripted chats that one process runs in a second",
     "session": "appending to a session of 100,000 messages, and going on with it",
     "server": "the HTTP service beside a bare FastAPI with PyJWT and SQLite: histories, questions, streams",
+    "page": "the page in chromium while eight agents write: frames, work of its thread, layout shift",
     "peers": "a question beside other councils of models, each installed in DIR: tokens, CPU, memory, size",
     "deaf": "whether hostile inputs of one user keep the service from answering others: --only KIND for some of them",
     "memory": "searching and recording memories, and with DIR how much is recalled",
@@ -33,8 +34,8 @@ BENCHES: dict[str, str] = {
 """Name and summary; each is a module beside this one with a function `run`, which takes options and returns rows."""
 
 ALL = "all"
-NOT_IN_ALL = ("silence", "deaf", "peers", "massgen")
-"""They need conversations, an hour, other programs, or files of one."""
+NOT_IN_ALL = ("silence", "deaf", "peers", "massgen", "page")
+"""They need conversations, an hour, other programs, files of one, or a browser."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

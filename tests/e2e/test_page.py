@@ -24,7 +24,8 @@ pytestmark = pytest.mark.slow
 Open = Callable[..., Page]
 """Opens the page as a user, in a browser of their own."""
 
-MOST_BYTES = 300_000
+MOST_BYTES = 350_000
+"""Compressed, of all views, with an answer that has mathematics and code."""
 
 PATIENCE = 60_000
 """Milliseconds: nothing here is about speed."""
@@ -53,6 +54,51 @@ PAYLOADS = (
     "&lt;img src=x onerror=window.hacked=1&gt;",
     "</textarea></div><script>window.hacked=1</script>{{window.hacked=1}}",
 )
+FORMULAS = (
+    r"$\href{javascript:window.hacked=1}{x}$ and $\htmlStyle{position:fixed}{x}$",
+    r"$$\includegraphics{https://evil.invalid/beacon.png}$$",
+    r"$\def\x{\x\x}\x$ and $" + "{" * 900 + "$",
+    "a note[^<img/src=x/onerror=window.hacked=1>]",
+    "[^<img/src=x/onerror=window.hacked=1>]: <img src=x onerror=window.hacked=1>",
+)
+RICH = r"""# Scattering
+
+It goes as $I \propto \lambda^{-4}$[^1]; it costs $5 and not $6.
+
+$$
+\int_0^\infty e^{-x^2}\,dx
+= \frac{\sqrt{\pi}}{2}
+$$
+
+and \(a^2\), and
+
+\[ \mathfrak{g} \]
+
+- [x] read
+- [ ] measured
+
+| colour | nm |
+|:--|--:|
+| blue | 450 |
+
+```python
+def scatter(nm: float) -> float:
+    return 1 / nm**4  # by Rayleigh
+```
+
+مرحبا بالعالم
+
+A formula that is none: $\frac{1$.
+
+### Deeper
+
+1. one
+
+   two
+2. three
+
+[^1]: Rayleigh, *On the light from the sky*.
+"""
 CITED: dict[str, Any] = {
     "text": "Air scatters blue light [1]. Some say it is paint [2].",
     "searches": ["why is the sky blue"],
@@ -63,6 +109,9 @@ CITED: dict[str, Any] = {
 }
 NOT_OURS = "script, iframe, style, object, embed, form, img, svg:not(.icon), [onerror], [onload], [style*=fixed]"
 """Elements that no message may bring along."""
+
+
+MANY = {"chunk_delay": 0.03, "chunk_size": 8, "present": RICH}
 
 
 def make_council(name: str, text: str, **script: Any) -> dict[str, Any]:
@@ -82,7 +131,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_service(folder: Path) -> Service:
     """Return a service with a quick team, and others that are slow, that ask, and that answer with markup."""
     ask = [{"ask": "order_id", "ask_prompt": "What is the number of your order?", "text": "It left Lisbon."}]
-    evil = "\n\n".join(PAYLOADS)
+    evil = "\n\n".join(PAYLOADS + FORMULAS)
     teams: dict[str, Any] = {
         "slow": {"agents": [make_slow("ann"), make_slow("ben"), make_council("cleo", "It is air that scatters.")]},
         "asking": {
@@ -96,6 +145,8 @@ def make_service(folder: Path) -> Service:
             ]
         },
         "cited": {"agents": [make_agent("ann", "x", answer=[CITED]), make_agent("ben", "x", answer=[CITED])]},
+        "rich": {"agents": [make_agent("ann", RICH)]},
+        "many": {"agents": [make_council(f"agent{n}", f"Air scatters, says {n}. " * 40, **MANY) for n in range(8)]},
         "broken": {"agents": [make_agent("ann", "x", answer=[{"error": "auth"}])]},
     }
     names: dict[str, str] = {}
@@ -145,7 +196,7 @@ def open_page(browser: Browser, service: Service) -> Iterator[Open]:
 def ask(page: Page, question: str, team: str = "") -> None:
     page.get_by_label("Your question").fill(question)
     if team:
-        page.get_by_label("Team").select_option(team)
+        page.get_by_label("Who answers").select_option(team)
     page.get_by_label("Your question").press("Enter")
 
 
@@ -558,7 +609,7 @@ def test_team_of_a_conversation_is_shown_and_changed(open_page: Open) -> None:
     page.get_by_role("button", name="Reply").click()
     expect(final_answer(page)).to_contain_text("It left Lisbon.")
     page.reload()
-    expect(page.get_by_label("Team")).to_have_value("asking")
+    expect(page.get_by_label("Who answers")).to_have_value("asking")
 
 
 def test_change_of_the_team_is_said_before_the_question(
@@ -760,9 +811,162 @@ def test_page_is_small(open_page: Open) -> None:
         page.get_by_role("link", name=view).first.click()
         expect(page.get_by_role("heading", name=view).first).to_be_visible()
     page.wait_for_load_state("networkidle")
-    sizes = {answer.url: len(answer.body()) for answer in answers if answer.status == 200}
-    assert f"{page.url.partition('#')[0]}page/memory.js" in sizes
-    assert sum(sizes.values()) < MOST_BYTES
+    first = [answer.url for answer in answers]
+    assert not [url for url in first if re.search("katex|highlight|fonts", url)]
+    page.get_by_role("link", name="New conversation").click()
+    ask(page, "Why?", "rich")
+    expect(final_answer(page).locator(".katex").first).to_be_visible()
+    expect(final_answer(page).locator(".hl-keyword").first).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    files = [answer for answer in answers if answer.status == 200 and "/api/" not in answer.url]
+    sizes = {answer.url: answer.request.sizes()["responseBodySize"] for answer in files}
+    assert {"memory.js", "katex.css", "highlight.js"} <= {url.rpartition("/")[2] for url in sizes}
+    loaded_first = sum(size for url, size in sizes.items() if url in first)
+    print(f"compressed: {loaded_first:,} bytes of all views, {sum(sizes.values()):,} with mathematics and code")
+    assert loaded_first < sum(sizes.values()) < MOST_BYTES
+
+
+DRAW = """
+async text => {
+    const [{ Markdown }, { h, render }] = await Promise.all([import('/page/markdown.js'), import('/page/html.js')])
+    const [growing, whole] = ['growing', 'whole'].map(id => {
+        document.body.append(Object.assign(document.createElement('div'), { id }))
+        return document.getElementById(id)
+    })
+    render(h(Markdown, { text }), whole)
+    await new Promise(resolve => setTimeout(resolve, 1500))
+    let previous = ''
+    for (let length = 1; length <= text.length; length++) {
+        render(h(Markdown, { text: text.slice(0, length), isOpen: true }), growing)
+        if (length === text.length) previous = growing.firstChild.firstChild
+    }
+    const shown = growing.innerText
+    render(h(Markdown, { text }), growing)
+    const isSame = growing.firstChild.firstChild === previous
+    return [growing.firstChild.isEqualNode(whole.firstChild), whole.innerText, shown, isSame]
+}
+"""
+
+
+def test_answer_looks_the_same_while_it_grows_and_after(open_page: Open) -> None:
+    page = open_page("grows")
+    expect(page.get_by_label("Your question")).to_be_visible()
+    is_equal, text, growing_text, is_same_element = page.evaluate(DRAW, RICH + "\r\n\r\n> The end\r\n")
+    assert is_equal
+    assert growing_text == text
+    assert is_same_element
+    answer = page.locator("#growing")
+    expect(answer.locator(".formula .katex")).to_have_count(4)
+    expect(answer.locator(".formula.block")).to_have_count(2)
+    expect(answer).to_contain_text("costs $5 and not $6.")
+    expect(answer.get_by_text("A formula that is none")).to_have_text(r"A formula that is none: $\frac{1$.")
+    expect(answer.locator(".code .hl-keyword").first).to_have_text("def")
+    expect(answer.locator("input[type=checkbox]:checked")).to_have_count(1)
+    assert answer.locator("td").nth(1).evaluate("cell => getComputedStyle(cell).textAlign") == "right"
+    assert answer.get_by_text("مرحبا").evaluate("element => getComputedStyle(element).direction") == "rtl"
+    answer.get_by_role("button", name="Note 1").evaluate("button => button.click()")
+    expect(answer.locator(".note")).to_be_focused()
+
+
+def test_code_is_copied(open_page: Open) -> None:
+    page = open_page("copies", permissions=["clipboard-read", "clipboard-write"])
+    ask(page, "Why?", "rich")
+    final_answer(page).get_by_role("button", name="Copy the code").click()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("def scatter(nm: float)")
+
+
+def test_next_question_waits_for_the_end_of_the_turn(open_page: Open) -> None:
+    page = open_page("queue")
+    ask(page, "Why?", "slow")
+    expect(page.locator(".streaming").first).to_contain_text("says")
+    expect(page.get_by_role("timer")).to_have_text(re.compile(r"^\d+ s · about [\d.k]+ tokens$"))
+    ask(page, "And at night?")
+    ask(page, "And on Mars?")
+    waiting = page.get_by_role("list", name="Asked next").locator("li")
+    expect(waiting).to_have_count(2)
+    check_view(page, "queue")
+    page.wait_for_timeout(500)  # the browser writes it down
+    page.reload()
+    expect(waiting).to_have_count(2)
+    waiting.nth(1).get_by_role("button", name="Take back").click()
+    expect(page.get_by_label("Your question")).to_have_value("And on Mars?")
+    page.get_by_role("button", name="Answer now").click()
+    expect(page.locator(".message.user")).to_have_count(2)
+    expect(page.locator(".message.user").nth(1)).to_contain_text("And at night?")
+    expect(waiting).to_have_count(0)
+    expect(page.get_by_label("Your question")).to_have_value("And on Mars?")
+    # A turn that was stopped has no answer to go on with: what waits stays, and can be asked.
+    page.get_by_label("Your question").press("Enter")
+    expect(waiting).to_have_count(1)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".composer [role=status]")).to_have_text("The turn was stopped.")
+    expect(waiting).to_have_count(1)
+    waiting.get_by_role("button", name="Ask").click()
+    expect(page.locator(".message.user").nth(2)).to_contain_text("And on Mars?")
+    page.get_by_role("button", name="Answer now").click()
+    expect(page.locator(".composer [role=status]")).to_have_text("The answer is complete.")
+
+
+def test_one_agent_or_another_model_answers_and_reads_a_folder(
+    browser: Browser, start_page: StartPage, tmp_path: Path
+) -> None:
+    (tmp_path / "pumps.md").write_text("The pump P-17 is in hall H-412.")
+    read = {"call": [{"tool": "read_file", "arguments": {"path": "pumps.md"}}], "text": "No folder."}
+    ben = make_agent("ben", "", answer=[read, "I have seen: {result}"])
+    started = start_page({"agents": [make_agent("ann", "It is blue."), ben]})
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    context.set_default_timeout(PATIENCE)
+    try:
+        page = context.new_page()
+        page.goto(started.address)
+        page.get_by_label("Who answers").select_option("ben")
+        page.get_by_role("button", name="Project, folder, mode").click()
+        page.get_by_label("Folder", exact=True).fill(str(tmp_path))
+        check_view(page, "composer")
+        ask(page, "Where is P-17?")
+        expect(final_answer(page)).to_contain_text("H-412")
+        page.get_by_label("Who answers").select_option("model:")
+        page.get_by_label("Your question").fill("And P-18?")
+        expect(page.get_by_role("button", name="Ask", exact=True)).to_be_disabled()
+        page.get_by_label("Model", exact=True).fill("nonsense")
+        page.get_by_label("Your question").press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("The provider of the model 'nonsense' is not known")
+        expect(page.get_by_label("Your question")).to_have_value("And P-18?")
+    finally:
+        context.close()
+
+
+SHIFTS = """
+() => {
+    window.shift = 0
+    const add = ({ hadRecentInput, value }) => { window.shift += hadRecentInput ? 0 : value }
+    new PerformanceObserver(list => list.getEntries().forEach(add)).observe({ type: 'layout-shift', buffered: true })
+}
+"""
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_eight_agents_write_and_nothing_jumps(open_page: Open, width: int) -> None:
+    page = open_page(f"many-{width}", viewport={"width": width, "height": 850})
+    expect(page.get_by_label("Your question")).to_be_visible()
+    page.evaluate(SHIFTS)
+    ask(page, "Why?", "many")
+    steps = page.get_by_role("region", name="Round 1").locator(".step")
+    expect(steps).to_have_count(8)
+    expect(steps.locator(".body")).to_have_count(1 if width == 400 else 8)
+    if width == 400:
+        steps.nth(5).get_by_role("button", name="agent5").click()
+        expect(steps.nth(5).locator(".streaming")).to_contain_text("says 5")
+        expect(steps.locator(".body")).to_have_count(1)
+        heights = steps.evaluate_all("steps => steps.map(step => step.offsetHeight)")
+        assert sorted(heights)[-2] < 50 < sorted(heights)[-1]
+    expect(steps.nth(5)).to_contain_text("says 5")
+    check_view(page, "eight agents")
+    expect(final_answer(page)).to_be_visible()
+    expect(final_answer(page).locator("time")).to_be_visible()
+    shift = page.evaluate("shift")
+    print(f"layout shift at {width} pixels, all in all: {shift:.3f}")
+    assert shift <= 0.1
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -776,6 +980,10 @@ def test_page_is_accessible_and_fits(open_page: Open, scheme: str, width: int) -
     page.get_by_role("button", name="How they decided").click()
     expect(page.locator(".council")).to_be_visible()
     check_view(page, "conversation")
+    ask(page, "And in formulas?", "rich")
+    expect(final_answer(page).locator(".katex").first).to_be_visible()
+    expect(final_answer(page).locator(".hl-keyword").first).to_be_visible()
+    check_view(page, "mathematics and code")
     address = get_address(page).partition("#")[2]
     page.get_by_role("button", name="What to do with this conversation").click()
     check_view(page, "menu")

@@ -160,6 +160,9 @@ def test_folder_of_a_service_is_that_of_its_team_alone(service: Service):
     forged = {"files": {"folders": [folder]}, "folders": [folder], "dir": folder, "agents": [{"folders": [folder]}]}
     question = {"message": f"Where? --dir {folder}", "session_id": "p"}
     assert user.post("/api/v1/chat", question | forged).status_code == 422
+    for chosen in ({"folder": folder}, {"model": "gpt-5"}):
+        refused = user.post("/api/v1/chat", question | chosen)
+        assert (refused.status_code, "whoever runs the service" in refused.text) == (422, True)
     plain = user.post("/api/v1/chat", question)
     assert plain.json()["response"] == "No tools."
     tool = {"name": "read_file", "arguments": {"path": "pumps.md", "folders": [folder]}}

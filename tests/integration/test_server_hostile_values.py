@@ -27,7 +27,7 @@ MCP = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 PART = {"type": "text", "text": "Why?"}
 
 
-ASKED = ("message", "session_id", "team", "project", "full", "replaces", "user_id")
+ASKED = ("message", "session_id", "team", "agent", "model", "folder", "project", "full", "replaces", "user_id")
 
 
 def message(**fields: Any) -> dict[str, Any]:

@@ -269,3 +269,35 @@ def test_page_sets_up_a_team_while_nothing_is_set_up(
 
         wait_until(is_back)
         assert page.process.poll() is None
+def test_one_question_changes_who_answers_it(start_page: StartPage, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "pumps.md").write_text("The pump P-17 is in hall H-412.")
+    read = {"call": [{"tool": "read_file", "arguments": {"path": "pumps.md"}}], "text": "No folder."}
+    ben = make_agent("ben", "", answer=[read, "I have seen: {result}"] * 9)
+    page = start_page({"agents": [make_agent("ann", "It is blue."), ben], "memory": {"enabled": False}})
+    visitor = page.enter()
+
+    def ask(**changes: str) -> Any:
+        body = {"message": "Where is P-17?", "session_id": "pumps", **changes}
+        return visitor.post(f"{page.url}/api/v1/chat", json=body, timeout=60).json()
+
+    assert ask(agent="ann")["response"] == "It is blue."
+    assert ask(agent="ben")["response"] == "No folder."
+    assert "H-412" in ask(agent="ben", folder=str(tmp_path / "notes"))["response"]
+    assert "H-412" not in ask(agent="ben")["response"]
+    assert "there is no agent 'eve'" in ask(agent="eve")["error"]
+    assert "gone cannot be read" in ask(folder=str(tmp_path / "gone"))["error"]
+    assert "the provider of the model 'nonsense' is not known" in ask(model="nonsense")["error"]
+    assert "a program cannot be chosen here" in ask(model="acp/x")["error"]
+    assert ask(agent="ann")["response"] == "It is blue."
+
+
+def test_files_of_the_page_are_sent_compressed_and_asked_for_again_when_they_changed(start_page: StartPage) -> None:
+    page = start_page(CONFIG)
+    for name in ("app.js", "page.css", "vendor/katex.js", "vendor/fonts/KaTeX_Main-Regular.woff2"):
+        answer = requests.get(f"{page.url}/page/{name}", timeout=60)
+        assert answer.status_code == 200
+        assert answer.headers["Cache-Control"] == "no-cache"
+        assert (answer.headers.get("Content-Encoding") == "gzip") == (not name.endswith("woff2")), name
+        again = requests.get(f"{page.url}/page/{name}", headers={"If-None-Match": answer.headers["ETag"]}, timeout=60)
+        assert (again.status_code, again.content) == (304, b"")

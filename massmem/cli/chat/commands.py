@@ -35,12 +35,12 @@ from massmem.cli.memory_view import (
 from massmem.cli.options import MAX_TURN
 from massmem.cli.question import UserQuestion, attach_mentioned_files
 from massmem.cli.sessions import export_session
-from massmem.cli.setup import replace_model
 from massmem.cli.streams import write_err, write_out
 from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
 from massmem.config.presets import PRESETS
 from massmem.config.projects import name_project
+from massmem.config.variation import replace_model
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord

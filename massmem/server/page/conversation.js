@@ -5,7 +5,7 @@ import { Composer } from "./composer.js";
 import { Agreement, Council, LongText, Sources, summarise, Verdict } from "./council.js";
 import { bytes, exactly, plural, when } from "./format.js";
 import { LiveConversation } from "./live.js";
-import { announceChange, AgentName, Confirm, Dialog, Empty, FileList, fitHeight, Icon, Menu, placeOf, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
+import { announceChange, AgentName, Confirm, Copy, Dialog, Empty, FileList, fitHeight, Icon, Menu, placeOf, Trouble, useInterval, useLoad, Waiting } from "./parts.js";
 import { colourOf, describeWorkCut, hasEnded, nameOf } from "./turn.js";
 
 const REFRESH = 4_000; // milliseconds; a terminal or another tab may go on with the same conversation
@@ -29,10 +29,10 @@ export function Conversation({ id, part, about }) {
   const models = useMemo(() => Object.fromEntries(agents.map((agent) => [agent.id, agent.model === "scripted" ? "" : agent.model])), [agents]);
   const colours = useMemo(() => Object.fromEntries(agents.map((agent, index) => [agent.id, index % 8])), [agents]);
 
-  const ask = async (text, files, team, sending) => {
+  const ask = async (text, files, whom, sending) => {
     const isNew = talk.id === null;
-    await talk.ask(text, files, { team }, sending);
-    if (team !== null) talk.team = about.teams.find((entry) => entry.name === team);
+    await talk.ask(text, files, whom, sending);
+    if (whom.team !== null) talk.team = about.teams.find((entry) => entry.name === whom.team);
     if (isNew) {
       // The address names the conversation from now on; this view stays as it is.
       history.replaceState(null, "", `#/c/${encodeURIComponent(talk.id)}`);
@@ -351,7 +351,7 @@ const safeLink = (url) => (/^https?:\/\//i.test(url) ? url : undefined);
 
 const FinalAnswer = ({ turn }) => html`
   <article class=${`message assistant final agent-${colourOf(turn, turn.final.winner)}`}>
-    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /></header>
+    <header><${AgentName} name=${nameOf(turn, turn.final.winner)} colour=${colourOf(turn, turn.final.winner)} /><${Agreement} text=${turn.final.agreement} isLow=${turn.final.escalated} /><time class="dim">${when(turn.endedAt)}</time></header>
     ${turn.final.report && html`<${Report} report=${turn.final.report} name=${(id) => nameOf(turn, id)} />`}
     <${LongText} text=${turn.final.answer} isOpen=${false} />
     <${Flaws} result=${turn.final} />
@@ -388,7 +388,7 @@ function Message({ talk, message, part, colour, names = {}, result, onEdit, wasE
   if (message.role === "user")
     return html`<article id=${`message-${message.seq}`} class=${`message user ${message.is_note ? "note" : ""} ${mark}`} aria-label=${message.is_note ? "Your note" : "You"}>
       ${message.is_note && html`<span class="dim">Note</span>`}
-      <div class="plain">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
+      <div class="plain" dir="auto">${message.param ? html`<em>Your reply (${message.param}) is not shown.</em>` : clip(shown)}</div>
       ${files}${(isCut || clip(shown) !== shown) && html`<${ShowAll} text=${shown} length=${message.length} onLoad=${isCut ? loadAll : null} />`}<${Trouble} problem=${problem} />
       ${onEdit && html`<button type="button" class="plain edit" ref=${editButton} title="Ask it in other words, or again: the turn gets another version" onClick=${onEdit}><${Icon} name="pencil" />Edit</button>`}
     </article>`;
@@ -501,15 +501,4 @@ function Attached({ talk, file }) {
   }, [file.hash]);
   if (url) return html`<img class="picture" src=${url} alt=${file.name} />`;
   return html`<span class="file"><${Icon} name="clip" />${file.name}<span class="dim"> ${bytes(file.size)}</span></span>`;
-}
-
-function Copy({ text }) {
-  const [done, setDone] = useState(false);
-  if (!navigator.clipboard) return null;
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
-  };
-  return html`<button type="button" class="icon-button small" aria-label=${done ? "Copied" : "Copy the answer"} title="Copy the answer" onClick=${copy}><${Icon} name=${done ? "check" : "copy"} /></button>`;
 }

@@ -1,5 +1,5 @@
 // How the agents came to an answer: their rounds side by side, votes with reasons, and the winner.
-import { html, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { dollars, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon } from "./parts.js";
@@ -20,25 +20,40 @@ export function Council({ turn, models }) {
 function Round({ turn, round, models }) {
   const kinds = new Set(Object.values(round.steps).map((step) => step.step));
   const what = round.number === 1 ? "Each answers alone" : round.final ? "The last vote" : kinds.has("vote") ? "They read each other, then improve or vote" : "They answer again";
+  // On a narrow screen one card is open, and the others are a line.
+  const [chosen, choose] = useState(null);
+  const isNarrow = matchMedia("(max-width: 760px)").matches && round.agents.length > 1;
+  const open = chosen ?? (hasEnded(turn) && round.agents.includes(turn.winner) ? turn.winner : round.agents[0]);
+  // While many write, none moves the others.
+  const isSteady = turn.status === "running" && (isNarrow || round.agents.length > 3);
   return html`
     <section class="round" aria-label=${`Round ${round.number}`}>
       <h2>Round ${round.number}<span>${what}</span></h2>
-      <div class="steps">${round.agents.map((id) => html`<${Step} key=${id} turn=${turn} id=${id} step=${round.steps[id]} model=${models[id]} />`)}</div>
+      <div class=${`steps ${isSteady ? "steady" : ""}`}>${round.agents.map((id) => html`<${Step} key=${id} turn=${turn} id=${id} step=${round.steps[id]} model=${models[id]} isSteady=${isSteady} onOpen=${isNarrow ? () => choose(id) : null} isOpen=${!isNarrow || id === open} />`)}</div>
       ${round.depth && html`<p class="dim">${round.depth.text}</p>`}
     </section>`;
 }
 
-function Step({ turn, id, step, model }) {
+// onOpen: opens the card; null: it cannot be closed.
+function Step({ turn, id, step, model, isSteady, isOpen, onOpen }) {
   const colour = colourOf(turn, id);
   const by = step && step.model; // a model that stands in for the agent's own
+  const body = useRef(null);
+  const isAtEnd = useRef(true);
+  const onScroll = ({ target }) => (isAtEnd.current = target.scrollHeight - target.scrollTop - target.clientHeight < 30);
+  useLayoutEffect(() => {
+    if (isSteady && body.current && isAtEnd.current) body.current.scrollTop = body.current.scrollHeight;
+  });
   const state = step ? step.state : turn.status === "running" ? "waiting" : "skipped";
   return html`
     <article class=${`step agent-${colour} ${state} ${step && step.isVoid ? "void" : ""}`} aria-busy=${!["done", "failed", "stopped", "skipped"].includes(state)}>
-      <header><${Agent} turn=${turn} id=${id} />${(by || model) && html`<span class="model">${by || model}</span>`}
-        ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}</header>
-      <${StepBody} turn=${turn} step=${step} state=${state} />
+      <header>${onOpen ? html`<button type="button" class="plain" aria-expanded=${isOpen} onClick=${onOpen}><${Agent} turn=${turn} id=${id} /></button>` : html`<${Agent} turn=${turn} id=${id} />`}${(by || model) && html`<span class="model">${by || model}</span>`}
+        ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}${!isOpen && html`<span class="line">${describe(turn, step, state)}</span>`}</header>
+      ${isOpen && html`<div class="body" ref=${body} onScroll=${onScroll} tabindex=${isSteady ? 0 : undefined}><${StepBody} turn=${turn} step=${step} state=${state} /></div>`}
     </article>`;
 }
+
+const describe = (turn, step, state) => (step?.kind === "ballot" ? `votes for ${nameOf(turn, step.choice)}` : step?.note || step?.text.slice(-80).replace(/[*_`#$]/g, "") || STATES[state] || state);
 
 function lastAnswer(turn, id) {
   return turn.rounds.map((round) => round.steps[id]).filter((step) => step && step.kind === "answer").at(-1);
@@ -75,12 +90,10 @@ const Tool = ({ tool }) => html`
     ${tool.result && html`<pre tabindex="0">${tool.result.slice(0, LONG)}</pre>`}
   </details>`;
 
-// A text that grows is shown as it is: Markdown that is cut in the middle would jump.
 // onLoad: loads the rest, when `text` is the beginning only of a text of `length` characters.
 export function LongText({ text, isOpen, length = text.length, onLoad }) {
   const [whole, setWhole] = useState(false);
-  if (isOpen) return html`<div class="prose plain streaming">${text.length > LONG ? `… ${text.slice(-LONG)}` : text}</div>`;
-  if (!onLoad && (whole || text.length <= LONG)) return html`<${Markdown} text=${text} />`;
+  if (isOpen || (!onLoad && (whole || text.length <= LONG))) return html`<${Markdown} text=${text} isOpen=${isOpen} />`;
   const showAll = async () => {
     if (onLoad) await onLoad();
     setWhole(true);

@@ -30,7 +30,7 @@ async function use(mode, action) {
 
 export const loadDraft = (key) => use("readonly", (drafts) => drafts.get(key));
 
-// draft: {text, files, sending}; one without text and files is removed. Or the key with which the browser comes in again.
-export const saveDraft = (key, draft) => use("readwrite", (drafts) => (draft && (draft.type || draft.text || draft.files.length) ? drafts.put(draft, key) : drafts.delete(key)));
+// draft: {text, files, sending, queue, whom}; one without a question is removed. Or the key with which the browser comes in again.
+export const saveDraft = (key, draft) => use("readwrite", (drafts) => (draft && (draft.type || draft.text || draft.files.length || draft.queue.length) ? drafts.put(draft, key) : drafts.delete(key)));
 
 export const forgetDrafts = () => use("readwrite", (drafts) => drafts.clear());

@@ -3,6 +3,7 @@ import { getJson, postJson, randomName, readAsUrl, readEvents, request } from ".
 import { feed, fromEvents, hasEnded, newTurn } from "./turn.js";
 
 const PAGE = 30;
+const BETWEEN_DRAWINGS = 50; // milliseconds
 const LONGEST_WAIT = 8_000; // milliseconds between two attempts to connect
 const ATTEMPTS = 15; // to stop a turn that another process is about to hand over
 
@@ -25,31 +26,26 @@ export class LiveConversation {
     this._onChange = onChange;
     this._abort = new AbortController();
     this._isClosed = false;
-    this._frame = 0;
+    this._timer = 0;
   }
 
   close() {
     this._isClosed = true;
     this._abort.abort();
-    cancelAnimationFrame(this._frame);
+    clearTimeout(this._timer);
   }
 
   get isRunning() {
     return this.live !== null && !hasEnded(this.live);
   }
 
-  // Many events come between two pictures on the screen: one drawing is enough for all.
+  // Many events come in a moment: one drawing is enough for all.
   changed() {
-    if (this._isClosed || this._frame) return;
-    this._frame = requestAnimationFrame(() => {
-      this._frame = 0;
+    if (this._isClosed || this._timer) return;
+    this._timer = setTimeout(() => {
+      this._timer = 0;
       this._onChange();
-    });
-    if (document.visibilityState !== "visible") {
-      cancelAnimationFrame(this._frame);
-      this._frame = 0;
-      this._onChange();
-    }
+    }, BETWEEN_DRAWINGS);
   }
 
   path(rest = "") {
@@ -113,7 +109,7 @@ export class LiveConversation {
 
   // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. sending: {id, name} of the session and
   // of the question. Throws a Problem when nothing was asked.
-  // whom: {team, full, replaces}, as in the body of a request.
+  // whom: {team, agent, model, folder, full, replaces}, as in the body of a request.
   async ask(text, files, whom, sending) {
     await this.refresh(); // a conversation that was deleted meanwhile would begin anew
     if (!this.isLoaded) throw this.problem;
@@ -297,8 +293,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, { team, full = false, replaces = null, project = "" }, name, signal) {
+function sendQuestion(id, text, files, { team, agent = "", model = "", folder = "", full = false, replaces = null, project = "" }, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
-  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), ...(project ? { project } : {}), full, replaces };
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), ...(project ? { project } : {}), agent, model, folder, full, replaces };
   return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

@@ -136,6 +136,15 @@ export function Menu({ label, icon = "more", items }) {
     </div>`;
 }
 
+// what: the object of the button's name.
+export function Copy({ text, what = "the answer" }) {
+  const [done, setDone] = useState(false);
+  if (!navigator.clipboard) return null;
+  const show = () => [setDone(true), setTimeout(() => setDone(false), 1500)];
+  const copy = () => navigator.clipboard.writeText(text).then(show);
+  return html`<button type="button" class="icon-button small" aria-label=${done ? "Copied" : `Copy ${what}`} title=${`Copy ${what}`} onClick=${copy}><${Icon} name=${done ? "check" : "copy"} /></button>`;
+}
+
 // Runs `action` on a change of `inputs`, and returns [result, problem, again]. What is late is dropped.
 export function useLoad(action, inputs) {
   const [state, setState] = useState({ result: null, problem: null });

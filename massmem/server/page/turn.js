@@ -33,6 +33,12 @@ export const nameOf = (turn, agent) => turn.names[agent] || agent;
 // Which of the eight colours an agent has.
 export const colourOf = (turn, agent) => Math.max(turn.agents.indexOf(agent), 0) % 8;
 
+// Tokens of prompts and replies so far; of what is being written, about a quarter of its characters.
+export function countTokens(turn) {
+  const steps = [...turn.rounds.flatMap((round) => Object.values(round.steps)), turn.presentation].filter(Boolean);
+  return steps.reduce((sum, { usage, text, reasoning }) => sum + (usage ? usage.prompt + usage.completion : Math.ceil((text.length + reasoning.length) / 4)), 0);
+}
+
 export const hasEnded = (turn) => turn.status !== "running";
 
 // Changes the turn by one event, and returns it.

@@ -13,6 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse
 
+from massmem.config.variation import Variation
 from massmem.core.citations import read_citations
 from massmem.core.errors import InputError
 from massmem.core.records import EVERYBODY, MessageRecord, SessionFilter, SessionRecord
@@ -129,8 +130,11 @@ async def _read_question(
 ) -> ClientQuestion:
     if isinstance(body, schemas.ChatRequest) and body.user_id not in (None, caller.sub):
         raise InputError("user_id is another user's than the token's", "leave it out: the token names the user")
+    if (body.model or body.folder) and not caller.is_local:
+        raise InputError("models and folders are chosen by whoever runs the service", "leave model and folder out")
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
-    return replace(question, full=body.full, replaces=body.replaces)
+    change = Variation(body.agent, body.model, body.folder).apply
+    return replace(question, full=body.full, replaces=body.replaces, change=change)
 
 
 @_conversations.get("/conversation/{session_id}", response_model_exclude_none=True)

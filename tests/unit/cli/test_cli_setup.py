@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.setup import load_team, read_dotenv, replace_agents, replace_model
+from massmem.cli.setup import load_team, read_dotenv, replace_agents
 from massmem.config.models import BackendConfig
+from massmem.config.variation import replace_model
 from massmem.core.errors import ConfigError, InputError
 from tests.support.cli import script, write_team
 
