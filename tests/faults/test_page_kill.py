@@ -148,7 +148,7 @@ def edit_until_kill(service: Service, memory_id: str, texts: list[str]) -> tuple
     changed = [text for text in changes if text in texts]
     counts["lost"] = len(set(answered) - set(changed))
     counts["twice"] = len(changed) - len(set(changed))
-    counts["ghost"] = max(0, len(changed) - len(answered) - 1)  # the one that was cut off may be changed
+    counts["ghost"] = max(0, len(changed) - len(answered) - 1)  # the one that was cut off may be in the log
     counts["lie"] = changed != texts[: len(changed)] or memory["text"] != (changes or [memory["text"]])[-1]
     return changed, counts
 
