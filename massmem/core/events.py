@@ -615,10 +615,9 @@ class VersionChosen(EventBase):
 
 
 class UsageBooked(EventBase):
-    """What was sent for the turn beside its steps, mostly after its end: it counts in addition."""
+    """What was sent for the turn beside its steps, mostly after its end. It adds to `usage` and `spent` of the result."""
 
     purpose: str
-    """As in `spent` of the turn's result."""
     usage: Usage
 
 
