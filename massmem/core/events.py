@@ -252,8 +252,7 @@ class AgentRetrying(AgentEvent):
     attempt: int
     """Number of the request that follows; 0: none was sent yet, since the server wants no requests for so long."""
     fallback: str = ""
-    """The model that goes on for the agent, since the one before has failed for good (`backend.fallback`); empty: the
-    same one is asked again."""
+    """The model that goes on, since the one before has failed for good (`backend.fallback`); empty: the same one."""
 
 
 class AnswerSubmitted(AgentSourceEvent):
@@ -338,14 +337,12 @@ class WinnerDecided(EventBase):
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
     the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
     no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
-    confirmed the answer.
-    """
+    confirmed the answer."""
     not_asked: tuple[str, ...] = ()
     """Agents that were not asked in the last round, or not at all, since `depth_decided` says they are not needed."""
     no_vote: NoVote | None = None
     """Why there are no votes, with `by` no_vote or no_vote_held. one_round: coordination.max_rounds is 1; timeout, cost
-    and tokens: that limit was reached before; failed: everybody who was asked failed to vote; no_choice: no vote could
-    have changed the winner."""
+    and tokens: that limit was reached; failed: everybody who was asked failed; no_choice: no vote could matter."""
 
 
 class TurnCompleted(SourceEvent):
@@ -359,8 +356,6 @@ class TurnCompleted(SourceEvent):
     presented: bool
     """The winner wrote the answer in a presentation; false: its own answer is used as it was."""
     usage: Usage
-    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
-    """`usage` by what it was for, all runs of the turn together; empty in old logs. The same in all ends of a turn."""
     limit: Limit | None = None
     """The limit that ended the turn early, with the answer it had."""
     confidence: float | None = None
@@ -393,6 +388,8 @@ class TurnCompleted(SourceEvent):
     """Who says what, with `coordination.presentation: report`."""
     no_facts: bool = False
     """No model reads the turn for facts: it was imported without them."""
+    spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
+    """`usage` of all runs by what it was for, as in all ends of a turn; empty in old logs."""
 
 
 class TurnFailed(EventBase):
@@ -577,8 +574,7 @@ class MemoryChanged(EventBase):
     """The user changed a memory of this session, outside of any turn. The messages that it came from stay."""
 
     action: MemoryAction
-    """edit: it has another text; pin: agents are always shown it; promote: in every project, too; unpin, demote: no
-    longer."""
+    """edit: it has another text; pin: agents always see it; promote: in every project; unpin, demote: no longer."""
     kind: Literal["episode", "fact"]
     """episode: a passage of a message, word for word; fact: extracted from messages."""
     agent_id: str
@@ -621,10 +617,9 @@ class VersionChosen(EventBase):
 
 
 class UsageBooked(EventBase):
-    """What was sent for the turn beside its steps, mostly after its end: it counts in addition."""
+    """What was sent for the turn beside its steps, mostly after its end. It adds to `usage` and `spent` of the result."""
 
     purpose: str
-    """extract: facts for the memory; summary: of a long history, or of a tool's result for the memory; embed."""
     usage: Usage
 
 
@@ -694,8 +689,6 @@ def read_event(fields: Any) -> Event:
             fields = {**fields, "by": FORMER_DECISIONS.get(by, by)}
         case {"type": "depth_decided", "difference": text, **others}:
             fields = {**others, "type": "depth_decided", "text": text}
-        case _:
-            pass
     return msgspec.convert(fields, Event, strict=False)
 
 
@@ -706,5 +699,4 @@ def hide_private_fields(event: Event) -> Event:
             return event.model_copy(update={"text": ""})
         case ToolCalled(state=state) if state:
             return event.model_copy(update={"state": ""})
-        case _:
-            return event
+    return event

@@ -298,7 +298,7 @@ class TurnResult(TurnSummary):
         self._book(event)
 
     @property
-    def booked(self) -> dict[str, Usage]:
+    def of_steps(self) -> dict[str, Usage]:
         """As `spent`, without what was sent beside the steps: what the end of the turn tells."""
         return dict(self._booked)
 

@@ -176,6 +176,12 @@ class Budget:
         self._deadline = deadline
         self.spent |= {key: usage + self.spent.get(key, Usage()) for key, usage in (spent or {}).items()}
 
+    def require_price(self, price: Price) -> None:
+        """Raise LimitReached: the cost is limited, and nobody knows that of this model."""
+        if self._max_cost is not None and not price.is_known:
+            message = "the price of the model is not known, and coordination.max_cost is set"
+            raise LimitReached(message, "limit tokens instead: coordination.max_tokens")
+
     def begin_another(self, used: Usage) -> None:
         """Go over to another turn, which has used this."""
         self.reached, self.exhausted, self._used, self._cost = None, False, used, used.cost or 0.0
@@ -231,9 +237,6 @@ class Budget:
             expected = 0
         prompt_cost = token_cost = search_cost = 0.0
         if self._max_cost is not None:  # else the price list need not be loaded
-            if not price.is_known:
-                message = "the price of the model is not known, and coordination.max_cost is set"
-                raise LimitReached(message, "limit tokens instead: coordination.max_tokens")
             prompt_cost = float(price.cost(Usage(prompt_tokens)) or 0)
             token_cost = (float(price.cost(Usage(prompt_tokens, 1_000)) or 0) - prompt_cost) / 1_000
             search_cost = max(0.0, float(price.cost(Usage(prompt_tokens, searches=1)) or 0) - prompt_cost)
@@ -315,6 +318,7 @@ class MeteredProvider:
         """Stream a reply as the provider does. Raises LimitReached, besides."""
         self.last, is_limited = Usage(), self._budget.is_limited
         if is_limited:
+            self._budget.require_price(self.price)
             await load([self._backend])
         max_reply = request.max_tokens or self._backend.max_tokens
         searches = _expect_searches(self._backend) if searches_web(self._backend, request) else 0

@@ -245,7 +245,7 @@ class ApiProvider(AlwaysReady, ABC):
                 async for chunk in chunks:
                     yield chunk
         except ProviderError as e:
-            e.usage = reader.reported
+            e.usage = reader.find_usage()
             raise
         self._is_unmarked |= reader.is_unmarked
 

@@ -491,8 +491,7 @@ class ReplyReader(ABC):
         usage = read_usage(self._counts, estimate)
         return replace(usage, searches=self._count_searches(), cost=self._cost, requests=self.requests)
 
-    @property
-    def reported(self) -> Usage | None:
+    def find_usage(self) -> Usage | None:
         """What the server has reported of a reply that failed, without the number of requests; None: nothing."""
         usage = replace(self._make_usage(), requests=0) if self._counts else None
         return usage and replace(usage, reported=usage.reported and self.is_complete)

@@ -244,8 +244,8 @@ class TurnRunner:
 
         Return as `_continue_turn`.
         """
-        past, budget = TurnResult.of(logged), self._begin_budget()
-        budget.begin(past.usage, spent=past.booked)
+        earlier, budget = TurnResult.of(logged), self._begin_budget()
+        budget.begin(earlier.usage, spent=earlier.of_steps)
         reading = await self.dialog.read_reply(pending.question, text, self._providers, self._stop.requested)
         if "extract" in budget.spent:
             budget.spent["reply"] = budget.spent.pop("extract")

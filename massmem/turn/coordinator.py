@@ -104,9 +104,9 @@ async def run_turn(
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
     run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
     run.tally.apply_all(turn.events)
-    past = TurnResult.of([*turn.events, *turn.replies])
-    run.names = past.names | {agent.id: agent.name for agent in agents.values() if agent.name != agent.id}
-    run.budget.begin(past.usage, deadline, past.booked)
+    earlier = TurnResult.of([*turn.events, *turn.replies])
+    run.names = earlier.names | {agent.id: agent.name for agent in agents.values() if agent.name != agent.id}
+    run.budget.begin(earlier.usage, deadline, earlier.of_steps)
     outbox.on_event = run.apply
     run.open()
     await run.run_rounds()

@@ -45,10 +45,10 @@ class CountingServer:
             number = len(self.requests)
         if "input" in request:
             return self._embed(request["input"], number)
-        said = self.answer(self, request)
-        if isinstance(said, tuple):
-            return said
-        return self.reply(said, number)
+        written = self.answer(self, request)
+        if isinstance(written, tuple):
+            return written
+        return self.reply(written, number)
 
     def report(self, prompt: int, completion: int) -> dict[str, int]:
         with self.lock:
@@ -56,10 +56,10 @@ class CountingServer:
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     def reply(
-        self, said: str | dict[str, str], number: int, finish: str | None = "stop", *, ends: bool = True
+        self, written: str | dict[str, str], number: int, finish: str | None = "stop", *, ends: bool = True
     ) -> Reply:
-        call = [{"index": 0, "id": f"c{number}", "type": "function", "function": said}]
-        delta: dict[str, Any] = {"content": said} if isinstance(said, str) else {"tool_calls": call}
+        call = [{"index": 0, "id": f"c{number}", "type": "function", "function": written}]
+        delta: dict[str, Any] = {"content": written} if isinstance(written, str) else {"tool_calls": call}
         base = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
         usage = self.report(3_000 + 7 * number, 10 + number)
         chunks: list[Body] = [
@@ -270,7 +270,7 @@ async def play(kind: Kind, server: CountingServer, home: Path) -> tuple[list[Tur
 
 
 @pytest.mark.parametrize("name", KINDS)
-async def test_what_the_server_reports_is_what_is_counted(name: str, tmp_path: Path):
+async def test_meter_counts_what_the_server_reports(name: str, tmp_path: Path):
     kind = KINDS[name]
     server = CountingServer(kind.answer)
     with serve_posts(server.respond) as server.url:

@@ -6,7 +6,8 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from massmem.core.events import Event, VersionChosen
+from massmem.core.events import Event, UsageBooked, VersionChosen
+from massmem.core.messages import Usage
 from massmem.render import Renderer
 from massmem.render.live import LiveRenderer
 from massmem.render.text import JsonlRenderer, PlainRenderer
@@ -59,6 +60,7 @@ def test_samples_contain_every_event():
         tool_call(0),
         tool_result(0),
         busy(0),
+        UsageBooked(purpose="extract", usage=Usage()),
         search(0),
         VersionChosen(turn=1, withdrawn=(2,), restored=(1,)),
     ]
