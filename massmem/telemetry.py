@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 Stage = Literal["received", "respond"]
 
-_STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ItemsChecked | ev.ParamRequested | ev.AgentFailed
+_STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ParamRequested | ev.AgentFailed
 _PROVIDERS = {
     "gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai",
     "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai",

@@ -608,7 +608,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         if dissent is not None and (dissent.others or len(view.result.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif view.result.measured_confidence is not None:
+        elif view.result.measured_confidence is not None or view.result.shape != "vote":
             write_err(agreement)
         return
     if agreement:

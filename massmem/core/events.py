@@ -10,9 +10,9 @@ Order within one turn:
    agents; `depth_decided` follows their results, and then the rest of the round, unless they are enough.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
-   In a union (`turn_started.shape`) the first round brings `answer_submitted` with items, `items_merged` follows it,
-   and a second round may bring `items_checked`. To revise, one agent answers in the first round; then rounds of
-   `items_given`, with `items_merged` behind them, and of the author's next `answer_submitted` take turns.
+   In a union (`turn_started.shape`) the first round brings `answer_submitted` with items, then `items_merged`, and a
+   second round may bring `items_given` with what others say of them. To revise, one agent answers in the first round;
+   then rounds of `items_given`, with `items_merged` behind them, and of the author's `answer_submitted` take turns.
 3. `winner_decided` comes once, unless no agent answered.
 4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
    be a report may be followed by another one without.
@@ -47,7 +47,7 @@ from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
-Step = Literal["answer", "vote", "present", "check", "criticise", "revise"]
+Step = Literal["answer", "vote", "present", "items"]
 Shape = Literal["vote", "union", "revise"]
 Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
@@ -284,48 +284,35 @@ class AnswerSubmitted(AgentSourceEvent):
     fallback: str = ""
     """The model that answered in place of the agent's own, which had failed; empty: its own."""
     items: tuple[Item, ...] | None = None
-    """What the agent lists, in a union; `content` has the same for people."""
-    unread: tuple[str, ...] = ()
-    """Beginnings of entries of its list that could not be read."""
-    replies: tuple[Check, ...] = ()
-    """What the author of a draft did with each point of criticism, see `items_merged`: confirm, it revised the text;
-    reject, it did not, and why."""
-    is_given: bool = False
-    """It is the user's draft, which the agent is to revise."""
+    """Of a union: what the agent lists; `content` has the same for people."""
+    checks: tuple[Check, ...] = ()
+    """What the author of a draft did with each point of criticism."""
 
 
 class ItemsGiven(AgentSourceEvent):
-    """An agent criticised a draft."""
+    """An agent criticised a draft, or judged items that it had not found itself."""
 
-    items: tuple[Item, ...]
-    unread: tuple[str, ...] = ()
-    """As in `answer_submitted`; the next two as well."""
+    items: tuple[Item, ...] | None = None
+    """The criticism."""
+    checks: tuple[Check, ...] = ()
+    """What it says of the items of others."""
     truncated: bool = False
+    """As in `answer_submitted`; the next one as well."""
     fallback: str = ""
     usage: Usage
 
 
 class ItemsMerged(EventBase):
-    """What agents listed, or criticised, with what is the same as one item."""
+    """What agents listed, or criticised: what is the same is one item."""
 
     round: int
     items: tuple[UnionItem, ...]
     by: str = ""
-    """The agent that compared those for which code could not tell; empty: none was asked."""
+    """The agent that compared those for which code could not tell; empty: nobody was asked."""
     compared: int = 0
     """Pairs that it compared."""
     usage: Usage = Usage()
     """Of comparing them."""
-
-
-class ItemsChecked(AgentSourceEvent):
-    """An agent said what it thinks of items that it had not found itself."""
-
-    checks: tuple[Check, ...]
-    truncated: bool = False
-    """As in `answer_submitted`; the next one as well."""
-    fallback: str = ""
-    usage: Usage
 
 
 class BallotCast(AgentSourceEvent):
@@ -684,7 +671,6 @@ Event = (
     | AnswerSubmitted
     | ItemsGiven
     | ItemsMerged
-    | ItemsChecked
     | BallotCast
     | ParamRequested
     | BallotsVoided

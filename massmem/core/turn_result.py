@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
-from massmem.core.items import Revision, UnionItem, sort_items
+from massmem.core.items import UnionItem, sort_items
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
 from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
@@ -160,8 +160,8 @@ class TurnSummary(_ResultPart):
     """How the turn comes to its end."""
     items: tuple[UnionItem, ...] | None = None
     """Of a union: what the agents found, first what most found and confirmed; contested ones last. Null: none yet."""
-    revisions: tuple[Revision, ...] | None = None
-    """Criticism of a draft, and what its author did; null: none yet."""
+    revisions: tuple[UnionItem, ...] | None = None
+    """Criticism of a draft, and in `checks` what its author did with it; null: none yet."""
     winner: str | None = None
     """Whose answer came first, also in an unsure turn."""
     decided_by: ev.Decision | None = None
@@ -290,7 +290,7 @@ class TurnResult(TurnSummary):
             if (items := self._tally.items) is not None and self.shape == "union":
                 self.items = sort_items(items)
             elif items is not None:
-                self.revisions = tuple(map(Revision.of, items))
+                self.revisions = items
 
     def _begin(self, event: ev.TurnStarted | ev.TurnResumed) -> None:
         if self.turn and (self.session_id, self.turn) != (event.session_id, event.turn):
@@ -340,7 +340,7 @@ class TurnResult(TurnSummary):
                 self.find_agent(event.agent_id).begin(event.at)
             case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.AgentFailed():
                 self._finish_step(event)
-            case ev.ItemsGiven() | ev.ItemsChecked():
+            case ev.ItemsGiven():
                 self.find_agent(event.agent_id).finish(event.at, event.usage)
             case _:
                 pass

@@ -288,7 +288,13 @@ class Tally:
                 self._add_failure(event)
             case ev.WinnerDecided():
                 self.winner = event
-            case ev.ParamRequested(usage=usage) | ev.UserReplied(usage=usage) | ev.DepthDecided(usage=usage):
+            case (
+                ev.ParamRequested(usage=usage)
+                | ev.UserReplied(usage=usage)
+                | ev.DepthDecided(usage=usage)
+                | ev.ItemsGiven(usage=usage)
+                | ev.ItemsMerged(usage=usage)
+            ):
                 self.usage += usage
             case _:
                 pass
@@ -318,19 +324,14 @@ class Tally:
         self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
 
     def _apply_items(self, event: ev.Event) -> None:
-        if isinstance(event, ev.ItemsGiven | ev.ItemsChecked):
+        if isinstance(event, ev.AnswerSubmitted | ev.ItemsGiven):
+            if event.items is not None:
+                self.lists[event.agent_id] = event.items
+            self.items = self.items and add_checks(self.items, event.agent_id, event.checks)
+        if isinstance(event, ev.ItemsMerged):
+            self.items, self.lists = (*(self.items or ()), *event.items), {}
+        if isinstance(event, ev.ItemsGiven):
             self.acted.add(event.agent_id)
-            self.usage += event.usage
-        match event:
-            case ev.AnswerSubmitted(agent_id=agent) | ev.ItemsGiven(agent_id=agent) if event.items is not None:
-                self.lists[agent] = event.items
-            case ev.AnswerSubmitted(agent_id=agent, replies=checks) | ev.ItemsChecked(agent_id=agent, checks=checks):
-                self.items = self.items and add_checks(self.items, agent, checks)
-            case ev.ItemsMerged():
-                self.items, self.lists = (*(self.items or ()), *event.items), {}
-                self.usage += event.usage
-            case _:
-                pass
 
     @property
     def is_enough(self) -> bool:

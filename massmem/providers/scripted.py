@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -167,18 +167,11 @@ class ScriptConfig(BaseModel):
     compare: tuple[ScriptedReply, ...] = ()
     """What two answers have in common, as JSON; by default they differ."""
     items: tuple[ScriptedReply, ...] = ()
-    """Items of a union, as JSON; by default one finding."""
+    """Items of a union, or criticism of a draft, as JSON; by default one."""
     check: tuple[ScriptedReply, ...] = ()
-    """What it says of the items of others, as JSON; by default it confirms all."""
-    criticise: tuple[ScriptedReply, ...] = ()
-    """Criticism of a draft, as JSON; by default none."""
-    revise: tuple[ScriptedReply, ...] = ()
-    """A revision, as JSON; by default nothing is changed."""
+    """What it says of the items of others, or did with criticism, as JSON; by default it confirms all."""
 
-    @field_validator(
-        "answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check",
-        "criticise", "revise", mode="before",
-    )  # fmt: skip
+    @field_validator(*get_args(Purpose), mode="before")
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"
@@ -422,8 +415,6 @@ _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "compare": lambda _: ScriptedReply(raw='{"difference": "their words", "same": false}'),
     "items": lambda request: ScriptedReply(raw=json.dumps({"items": [{"title": f"Finding of {request.agent_id}."}]})),
     "check": _default_check,
-    "criticise": lambda _: ScriptedReply(raw='{"items": []}'),
-    "revise": lambda _: ScriptedReply(raw='{"replies": [], "text": ""}'),
 }
 
 

@@ -50,10 +50,7 @@ _STYLES = {
     "asking": "yellow",
     "not asked": "dim",
 }
-_WORK = {
-    "answer": "answering", "vote": "voting", "present": "writing", "check": "checking", "criticise": "criticising",
-    "revise": "revising", None: "working",
-}  # fmt: skip
+_WORK = {"answer": "answering", "vote": "voting", "present": "writing", "items": "judging", None: "working"}
 _NAME_WIDTH = 20
 _WIDE = 60
 _VERY_WIDE = 100

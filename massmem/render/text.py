@@ -1,6 +1,7 @@
 """Numbers and events as short English text; a turn as lines of it, of JSON, and of the log."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO, assert_never
@@ -9,7 +10,6 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.core import events as ev
 from massmem.core.calls import describe_call, shorten_tool_name
-from massmem.core.items import write_list
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
@@ -29,8 +29,6 @@ _DECISIONS = {
     "majority": "more than half of the voices gave this answer",
     "no_vote": "nobody could vote",
     "no_vote_held": "no vote was held",
-    "union": "writes the summary",
-    "revise": "wrote the text",
 }
 _LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
 _WORK_CUTS: Mapping[ev.WorkCut, str] = {
@@ -108,8 +106,6 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
 
 def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
     """Return `critic wins: 2 of 3 votes, consensus`, or `2 of 2 votes, enough without a vote of writer`."""
-    if event.by in ("union", "revise"):
-        return f"{view.name(event.agent_id)} {_DECISIONS[event.by]}"
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
     rest = f" without a vote of {', '.join(map(view.name, event.not_asked))}" if event.by == "early_stop" else ""
@@ -290,14 +286,11 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case ev.DepthDecided():
             line = event.text
-        case ev.ItemsMerged():
-            compared = f", {pluralize(event.compared, 'pair')} compared by {view.name(event.by)}" if event.by else ""
-            line = f"{pluralize(len(event.items), 'item')}{compared}"
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
             line = "answering now" + ("" if view.result.authors else ", with the first answer that comes")
-        case ev.WinnerDecided():
+        case ev.WinnerDecided() if view.result.shape == "vote":
             line = describe_winner(event, view)
         case ev.TurnCompleted():
             limit = describe_limit(event)
@@ -305,7 +298,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
         case ev.Notice():
             line = one_line(event.message)
         case _:
-            line = None
+            line = _describe_items(event, view) if isinstance(event, ev.ItemsMerged) else None
     return line
 
 
@@ -327,19 +320,22 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case ev.BallotCast():
             reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
-        case ev.ItemsGiven():
-            line = f"{name} criticises{_format_effort(event, view)}: {redact_line(write_list(event.items), _EXCERPT)}"
-        case ev.ItemsChecked():
-            stands = [check.stand for check in event.checks]
-            counts = (f"{stands.count(s)} {s}ed" for s in ("confirm", "reject") if s in stands)
-            line = f"{name} has looked{_format_effort(event, view)}: {', '.join(counts) or 'cannot tell'}"
         case ev.ParamRequested():
             line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
-        case ev.AgentFailed():
-            line = describe_failure(event, view)
+        case ev.AgentFailed() | ev.ItemsGiven():
+            line = describe_failure(event, view) if isinstance(event, ev.AgentFailed) else _describe_items(event, view)
         case _:
             assert_never(event)
     return line
+
+
+def _describe_items(event: ev.ItemsGiven | ev.ItemsMerged, view: TurnView) -> str:
+    items = pluralize(len(event.items or ()), "item")
+    if isinstance(event, ev.ItemsMerged):
+        return f"{items}, {pluralize(event.compared, 'pair')} compared by {view.name(event.by)}" if event.by else items
+    counts = Counter(f"{check.stand}ed" for check in event.checks)
+    judged = ", ".join(f"{count} {stand}" for stand, count in counts.items()) or items
+    return f"{view.name(event.agent_id)} has looked{_format_effort(event, view)}: {judged}"
 
 
 def describe_search(query: str) -> str:
@@ -363,7 +359,7 @@ def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> st
 
 
 def _format_effort(
-    event: ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ItemsChecked | ev.ParamRequested, view: TurnView
+    event: ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ParamRequested, view: TurnView
 ) -> str:
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.result.usage.cost)}" if agent.result.usage.cost else ""

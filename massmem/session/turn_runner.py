@@ -30,11 +30,11 @@ from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respon
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
-from massmem.turn.coordinator import Turn
+from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
-from massmem.turn.shapes import run_turn
+from massmem.turn.revise import RUNS
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 
@@ -339,7 +339,8 @@ class TurnRunner:
         calibration, notices = await self._team.load_calibration()
         self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
-        return replace(turn, calibration=calibration), agents
+        shape = _find_start(turn.events).shape if turn.events else self._config.coordination.shape
+        return replace(turn, calibration=calibration, kind=RUNS[shape]), agents
 
     async def _create_agents(
         self, turn: Turn, providers: Mapping[str, ChatProvider], budget: Budget

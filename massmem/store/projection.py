@@ -93,7 +93,6 @@ _SilentEvent = (
     | ev.DepthDecided
     | ev.ItemsGiven
     | ev.ItemsMerged
-    | ev.ItemsChecked
     | ev.AgentDelta
     | ev.AgentBusy
     | ev.WebSearched

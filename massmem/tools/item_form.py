@@ -13,133 +13,103 @@ from massmem.tools.actions import ActionError, list_values
 
 MOST_ITEMS = 100
 """Of one reply; the others are not read."""
-_LONGEST_TITLE, _LONGEST_TEXT, _LONGEST_UNREAD = 300, 2_000, 200
+_LONGEST_TITLE, _LONGEST_TEXT = 300, 2_000
 
-_NAMES: Mapping[str, str] = {
-    "title": "title name finding issue problem risk option idea claim point titel befund titre título problème problema",
-    "place": "place location where ort stelle lieu lugar ubicación",
-    "file": "file path filename datei fichier archivo",
-    "lines": "lines line line_number range zeile zeilen ligne lignes línea líneas start start_line",
-    "end": "end end_line",
-    "severity": "severity priority level impact schwere schweregrad gravité sévérité gravedad severidad",
-    "reason": "reason why description explanation details detail rationale begründung grund warum raison motivo razón",
-    "evidence": "evidence quote code proof snippet beleg zitat preuve citation evidencia prueba cita",
+_NAMES = {
+    "title": "title name finding issue problem risk option idea claim point titel befund titre título problème",
+    "place": "place location where ort stelle lieu lugar file path datei fichier archivo",
+    "lines": "lines line range zeile zeilen ligne lignes línea líneas start start_line",
+    "severity": "severity priority level schwere schweregrad gravité sévérité gravedad severidad",
+    "reason": "reason why description explanation details detail begründung grund warum raison motivo razón",
+    "evidence": "evidence quote code proof snippet beleg zitat preuve citation evidencia cita",
     "suggestion": "suggestion fix recommendation solution vorschlag empfehlung correction solución sugerencia",
     "kind": "kind type category art kategorie catégorie categoría tipo",
     "number": "item number id nummer numéro número",
-    "stand": "stand verdict vote decision status urteil avis veredicto action done",
+    "stand": "stand verdict vote decision status urteil avis veredicto",
 }
-_FIELDS = {name: field for field, names in _NAMES.items() for name in names.split()}
-_SEVERITIES: Mapping[Severity, str] = {
+_SEVERITIES: dict[Severity, str] = {
     "high": "high critical severe major blocker hoch kritisch schwer élevée haute critique grave alta alto crítica",
-    "medium": "medium moderate mittel moyenne moyen media medio moderada warning",
+    "medium": "medium moderate warning mittel moyenne moyen media medio moderada",
     "low": "low minor trivial nit info niedrig gering faible basse baja bajo leve",
 }
-_LEVELS: Mapping[str, Severity] = {word: level for level, words in _SEVERITIES.items() for word in words.split()}
-_STANDS: Mapping[Stand, str] = {
-    "reject": "reject rejected disagree invalid wrong no false abgelehnt ablehnen nein rejeté rejeter non rechazar "
-    "rechazado decline declined different",
-    "abstain": "abstain abstained unsure unclear unknown enthaltung unklar abstention incertain abstenerse",
-    "confirm": "confirm confirmed agree valid correct yes true bestätigt bestätigen ja confirmé confirmer oui "
-    "confirmar confirmado sí accept accepted revise revised fixed same",
+_STANDS: dict[Stand, str] = {
+    "reject": "reject rejected disagree invalid wrong no false declined different abgelehnt nein rejeté non rechazado",
+    "abstain": "abstain abstained unsure unclear unknown enthaltung unklar abstention incertain",
+    "confirm": "confirm confirmed agree valid correct yes true revised same bestätigt ja confirmé oui confirmado sí",
 }
-_POSITIONS: Mapping[str, Stand] = {word: stand for stand, words in _STANDS.items() for word in words.split()}
+_FIELDS = {word: name for name, words in _NAMES.items() for word in words.split()}
+_LEVELS: dict[str, Severity] = {word: level for level, words in _SEVERITIES.items() for word in words.split()}
+_POSITIONS: dict[str, Stand] = {word: stand for stand, words in _STANDS.items() for word in words.split()}
 _FILE = re.compile(
     r"(?P<file>(?:[\w.@-]+[/\\])*[\w@-][\w.@-]*\.[A-Za-z]\w{0,9}|(?:[\w.@-]+/)+[\w.@-]+)`?"
     r"(?:[\s,:;(#]{1,3}(?:lines?|zeilen?|lignes?|líneas?|l)?\.?\s*(?P<first>\d{1,7})"
     r"(?:(?::\d+)?\s*(?:-|–|—|to|bis|à|a)\s*l?(?P<last>\d{1,7}))?)?",
     re.IGNORECASE,
 )
-_RANGE = re.compile(r"(\d{1,7})(?:\D{1,5}(\d{1,7}))?")
-_ENTRY = re.compile(r"(?P<indent>[ \t]*)(?:[-*+•]|\d{1,3}[.)]|#{1,6})[ \t]+(?:\[[ xX]\][ \t]+)?(?P<text>\S.*)")
-_LABELLED = re.compile(r"[\s>*_+•-]*(?P<name>[^\W\d][\w ]{1,20}?)[*_`]*\s*[:：][*_`]*\s*(?P<text>.*)")
-_BOLD = re.compile(r"\*\*(.+?)\*\*[\s:.–—-]*(.*)")
+_ENTRY = re.compile(r"(?P<indent>[ \t]*)(?:[-*+•]|(?P<number>\d{1,3})[.)]|#{1,6})[ \t]+(?:\[[ xX]\] )?(?P<text>\S.*)")
+_LABELLED = re.compile(r"[\s>*_+•-]*(?P<name>[^\W\d]\w{1,20})[*_`]*\s*[:：][*_`]*\s*(?P<text>.*)")
+_BOLD = re.compile(r"\*\*(?P<number>\d*)[.)]?\s*(.+?)\*\*[\s:.–—-]*(.*)")
 _MARK = re.compile(r"[\[(]\s*([\w ,/]+?)\s*[\])]")
 _NOTHING = re.compile(
-    r"\W*(?:(?:i|we) (?:have )?f(?:ou|i)nd )?(?:no|nothing|none|keine?|nichts|aucune?|rien|ning[uú]na?|nada)\b"
-    r"[^.\n]{0,80}[.!]?\W*",
+    r"\W*(?:(?:i|we) f(?:ou|i)nd )?(?:no|nothing|none|keine?|nichts|aucune?|rien|ningun[oa]?|nada)\b[^.\n]{0,80}\W*",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"```\w*")
 
 Fields = dict[str, str]
 
 
 def read_items(text: str) -> tuple[tuple[Item, ...], tuple[str, ...]]:
-    """Return the items in a reply, and beginnings of entries that cannot be read.
-
-    Raises ActionError: it has no form.
-    """
+    """Return the items in a reply, and beginnings of entries that cannot be read. Raise ActionError: it has no form."""
     entries = _read_entries(text)
     if entries is None:
         raise ActionError("there is no list of items in the reply")
-    items, unread = list[Item](), list[str]()
-    for entry in entries:
-        item = make_item(entry) if len(items) < MOST_ITEMS else None
-        if item is None:
-            unread.append(one_line(clean_text(", ".join(entry.values())), _LONGEST_UNREAD) or "(empty)")
-        else:
-            items.append(item)
+    read = [(make_item(entry) if number < MOST_ITEMS else None, entry) for number, entry in enumerate(entries)]
+    items = tuple(item for item, _ in read if item is not None)
+    unread = tuple(one_line(clean_text(", ".join(entry.values()))) or "(empty)" for item, entry in read if item is None)
     if unread and not items:
         raise ActionError("no item in the list has a title")
-    return tuple(items), tuple(unread)
+    return items, unread
 
 
 def read_checks(text: str, numbers: Sequence[int]) -> tuple[Check, ...]:
-    """Return what a reply says of the items with these numbers; of some it may say nothing.
-
-    Raises ActionError: it says nothing of any.
-    """
-    checks: dict[int, Check] = {}
-    for fields in _read_entries(text) or ():
-        if (check := _make_check(fields)) is not None and check.item in numbers:
-            checks.setdefault(check.item, check)
-    if not checks:
-        raise ActionError(
-            f"it says of no item whether it is right; they have the numbers {', '.join(map(str, numbers))}"
-        )
-    return tuple(checks.values())
+    """Return what a reply says of items with these numbers, of some maybe nothing. Raise ActionError: of none."""
+    checks = {check.item: check for check in filter(None, map(_make_check, _read_entries(text) or ()))}
+    known = tuple(check for number, check in checks.items() if number in numbers)
+    if not known:
+        raise ActionError(f"it says of no item whether it is right; they are {', '.join(map(str, numbers))}")
+    return known
 
 
 def make_item(fields: Mapping[str, str]) -> Item | None:
     """Return the item with these texts by field; None: it says nothing."""
-    texts = {name: clean_text(text).strip() for name, text in fields.items()}
+    texts = {name: clean_text(text).strip()[:_LONGEST_TEXT] for name, text in fields.items()}
     text = texts.get("title") or texts.get("reason") or texts.get("suggestion") or ""
-    title = one_line(text.strip("*_# "), _LONGEST_TITLE)
+    title = one_line(text.strip("*_#` "), _LONGEST_TITLE)
     if not any(map(str.isalnum, title)):
         return None
-    place = " ".join(filter(None, (texts.get("file"), texts.get("place"))))
-    match = _FILE.search(place)
-    lines = _read_lines(match["first"], match["last"]) if match else None
-    if lines is None and (match_of_lines := _RANGE.search(texts.get("lines", ""))):
-        lines = _read_lines(match_of_lines[1], match_of_lines[2] or texts.get("end"))
-    words = re.findall(r"\w+", texts.get("severity", "").casefold())
-    others = {name: texts.get(name, "")[:_LONGEST_TEXT] for name in ("reason", "evidence", "suggestion")}
+    place = ":".join(filter(None, (texts.get("place"), texts.get("lines"))))
+    match, words = _FILE.search(place), re.findall(r"\w+", texts.get("severity", "").casefold())
+    first, last = (int(match[name] or 0) for name in ("first", "last")) if match else (0, 0)
     return Item(
         title=title,
         kind=one_line(texts.get("kind", ""), 40),
         file=match["file"].replace("\\", "/").removeprefix("./") if match else "",
-        lines=lines if match else None,
-        place="" if match else one_line(place, _LONGEST_UNREAD),
+        lines=(first, max(first, last)) if first else None,
+        place="" if match else one_line(place),
         severity=next((_LEVELS[word] for word in words if word in _LEVELS), None),
-        **others | ({"reason": ""} if others["reason"] == text else {}),
+        reason="" if texts.get("reason") == text else texts.get("reason", ""),
+        evidence=texts.get("evidence", ""),
+        suggestion=texts.get("suggestion", ""),
     )
 
 
-def _read_lines(first: str | None, last: str | None) -> tuple[int, int] | None:
-    begin = int(first or 0)
-    return (begin, max(begin, int(last) if last and last.isdecimal() else begin)) if begin else None
-
-
 def _make_check(fields: Mapping[str, str]) -> Check | None:
-    texts = " ".join(filter(None, (fields.get("stand"), fields.get("title"), fields.get("reason"))))
+    """Return what the fields say of an item: under `stand`, or in the first line of an entry."""
+    said = fields.get("stand") or f"{fields.get('title', '')} {fields.get('reason', '')}"
     number = re.search(r"\d+", fields.get("number", ""))
-    words = re.findall(r"\w+", (fields.get("stand") or texts).casefold())
-    stand = next((_POSITIONS[word] for word in words if word in _POSITIONS), None)
-    if number is None or stand is None:
-        return None
-    reason = fields.get("reason") or ("" if fields.get("stand") else texts)
-    return Check(int(number[0]), stand, clean_text(reason).strip()[:_LONGEST_TEXT])
+    stands: list[Stand] = [_POSITIONS[word] for word in re.findall(r"\w+", said.casefold()) if word in _POSITIONS]
+    reason = clean_text(fields.get("reason", "") if "stand" in fields else said).strip()[:_LONGEST_TEXT]
+    return Check(int(number[0]), stands[0], reason) if number and stands else None
 
 
 def _read_entries(text: str) -> list[Fields] | None:
@@ -150,10 +120,9 @@ def _read_entries(text: str) -> list[Fields] | None:
             values.append(json.loads(written))
     lists = [entries for value in values if (entries := _find_list(value)) is not None]
     # Without a list: objects in a row, or those of a list that was cut off.
-    alone = [value for value in reversed(values) if _is_entry(value)]
-    if entries := next(filter(None, lists), alone):
+    if entries := next(filter(None, lists), [value for value in reversed(values) if _is_entry(value)]):
         return [_read_fields(entry) for entry in entries]
-    plain = _FENCE.sub("", text).strip()
+    plain = text.replace("```json", "").replace("```", "").strip()
     if (lists and plain[:1] in "{[" and plain[-1:] in "}]") or _NOTHING.fullmatch(plain):
         return []
     return [*_read_markdown(plain)] or None
@@ -162,10 +131,10 @@ def _read_entries(text: str) -> list[Fields] | None:
 def _find_list(value: Any) -> list[Any] | None:
     """Return the list of entries that a JSON value is, or has."""
     if isinstance(value, dict) and not _is_entry(value):
-        values = cast("dict[str, Any]", value).values()
-        value = next((cast("list[Any]", entry) for entry in values if isinstance(entry, list)), None)
-    entries = cast("list[Any]", value) if isinstance(value, list) else None
-    return entries if entries is not None and all(isinstance(entry, dict | str) for entry in entries) else None
+        parts = cast("dict[str, Any]", value).values()
+        value = next((cast("list[Any]", part) for part in parts if isinstance(part, list)), None)
+    entries = cast("list[Any]", value) if isinstance(value, list) else [None]
+    return entries if all(isinstance(entry, dict | str) for entry in entries) else None
 
 
 def _is_entry(value: Any) -> bool:
@@ -174,11 +143,9 @@ def _is_entry(value: Any) -> bool:
 
 def _read_fields(entry: Any) -> Fields:
     """Return the texts of an object by field; of a text its title."""
-    if not isinstance(entry, dict):
-        return {"title": str(entry)}
-    fields: Fields = {}
-    for key, value in cast("dict[str, Any]", entry).items():
-        name = _FIELDS.get(str(key).strip().casefold().replace(" ", "_"))
+    fields: Fields = {} if isinstance(entry, dict) else {"title": str(entry)}
+    for key, value in cast("dict[str, Any]", entry).items() if isinstance(entry, dict) else ():
+        name = _FIELDS.get(str(key).strip().casefold())
         if isinstance(value, dict):  # a place with file and lines
             fields = _read_fields(value) | fields
         elif name and value not in (None, "", []):
@@ -190,37 +157,31 @@ def _read_fields(entry: Any) -> Fields:
 def _read_markdown(text: str) -> Iterator[Fields]:
     """Yield the entries of a list in Markdown: bullets, numbers or headings, with labelled lines or prose below."""
     entry: Fields = {}
-    indent, heading = 0, False
-    for line in text.splitlines():
+    indent, is_heading = 0, False
+    for line in [*text.splitlines(), "- "]:
         labelled, begins = _LABELLED.fullmatch(line), _ENTRY.fullmatch(line)
         name = _FIELDS.get(labelled["name"].casefold()) if labelled else None
-        if labelled and name and (entry or name == "title") and not (name == "title" and "title" in entry):
+        if labelled and name and entry.keys() - {name}:
             entry[name] = labelled["text"].strip()
-        elif (begins and (not entry or heading or len(begins["indent"]) <= indent)) or (labelled and name == "title"):
-            if entry and not (heading and len(entry) == 1 and not entry.get("number")):
+        elif line == "- " or (begins and (not entry or is_heading or len(begins["indent"]) <= indent)):
+            if entry and not (is_heading and len(entry) == 1):  # a heading over a list is no entry
                 yield entry
-            heading = line.lstrip().startswith("#")
-            indent = len(begins["indent"]) if begins else 0
-            entry = _read_line(begins["text"], line) if begins else {"title": labelled["text"] if labelled else line}
+            if begins:
+                is_heading, indent, entry = line.lstrip()[0] == "#", len(begins["indent"]), _read_line(begins)
         elif entry and line.strip():
-            entry["reason"] = " ".join(filter(None, (entry.get("reason"), line.strip().lstrip("-*+• "))))
-    if entry and not (heading and len(entry) == 1):
-        yield entry
+            entry["reason"] = " ".join(filter(None, (entry.get("reason"), line.strip(" \t-*+•"))))
 
 
-def _read_line(text: str, line: str) -> Fields:
-    """Return what the first line of an entry says: its number, place, severity and title."""
-    fields: Fields = {}
-    if number := re.match(r"\s*#*\s*(\d{1,3})[.)]|[^\w]*(?:item|#)\s*(\d{1,3})", line, re.IGNORECASE):
-        fields["number"] = number[1] or number[2]
+def _read_line(match: re.Match[str]) -> Fields:
+    """Return what the first line of an entry says: its number, severity, place and title."""
+    text = match["text"]
+    fields: Fields = {"number": match["number"]} if match["number"] else {}
     for mark in _MARK.finditer(text):
-        if any(word in _LEVELS for word in re.findall(r"\w+", mark[1].casefold())):
+        if not _LEVELS.keys().isdisjoint(re.findall(r"\w+", mark[1].casefold())):
             fields["severity"], text = mark[1], text.replace(mark[0], "", 1)
     if (place := _FILE.search(text)) and (place["first"] or "/" in place["file"]):
         fields["place"] = place[0]
-        text = text.replace(place[0], "", 1) if text.strip("*` ").startswith(place[0].strip("`")) else text
-    bold = _BOLD.search(text)
-    fields["title"] = (bold[1] if bold else text).strip(" `:–—-*")
-    if bold and bold[2].strip():
-        fields["reason"] = bold[2].strip()
-    return fields
+        text = text.replace(place[0], "", 1) if text.lstrip("*` ").startswith(place[0].strip("`")) else text
+    if bold := _BOLD.search(text):
+        fields |= {"title": bold[2], "reason": bold[3].strip()}
+    return {"title": text.strip(" `:–—-*"), **fields}

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import events as ev
@@ -27,6 +27,7 @@ from massmem.core.errors import (
 from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
+from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import (
     NO_VOTE,
     Calibration,
@@ -81,12 +82,49 @@ class Turn:
     """See `TurnStarted`; the next two as well."""
     parent: int | None = None
     withdraws: tuple[int, ...] = ()
+    kind: "type[TurnRun] | None" = None
+    """Of its shape; None: a vote."""
+
+
+async def run_turn(
+    turn: Turn,
+    agents: Mapping[str, Agent],
+    settings: CoordinationConfig,
+    outbox: Outbox,
+    budget: Budget | None = None,
+    answer_now: asyncio.Event | None = None,
+) -> None:
+    """Run a turn, or the rest of it, and emit its events in the order that massmem.core.events states.
+
+    The last event is turn_completed, turn_failed or turn_waiting. Cancelling it cancels all requests.
+
+    agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
+    requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
+    """
+    deadline = asyncio.get_running_loop().time() + settings.timeout
+    is_adaptive = settings.depth == "adaptive" and not turn.full
+    policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
+    limits = deadline, budget or Budget(), answer_now or asyncio.Event()
+    run = (turn.kind or TurnRun)(turn, agents, settings, outbox, *limits, policy)
+    run.tally.apply_all(turn.events)
+    run.names = TurnResult.of(turn.events).names | {
+        agent.id: agent.name for agent in agents.values() if agent.name != agent.id
+    }
+    run.budget.begin(run.tally.usage, deadline)
+    if turn.events:
+        run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
+    outbox.on_event = run.apply
+    run.open()
+    await run.run_rounds()
+    run.decide()
+    await run.conclude()
 
 
 @dataclass(slots=True)
 class TurnRun:
-    """A turn under way. Subclasses are turns of other shapes than a vote."""
+    """A turn under way, of shape vote."""
 
+    shape: ClassVar[ev.Shape] = "vote"
     turn: Turn
     agents: Mapping[str, Agent]
     settings: CoordinationConfig
@@ -131,7 +169,7 @@ class TurnRun:
                 seed=turn.seed,
                 weights=self._find_weights(),
                 full=turn.full,
-                shape=self.settings.shape,
+                shape=self.shape,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
@@ -222,7 +260,7 @@ class TurnRun:
         return asks_for_text(split_question(self.turn.question, self.turn.attachments)[0])
 
     async def _end_wave(self) -> None:
-        """Do what follows once agents of a round have acted, also when the turn goes on after it was cut off."""
+        """Do what follows once agents have acted, also when the turn was cut off before that."""
         await self._decide_depth()
 
     async def _decide_depth(self) -> None:
@@ -511,12 +549,9 @@ class TurnRun:
                 truncated=True,
                 citations=cited.citations,
             )
-            self.outbox.emit(self._complete_cut_answer(answer))
+            self.outbox.emit(answer)
         for _, usage in self.cut_answers.values():
             self.unreported_usage += usage
-
-    def _complete_cut_answer(self, answer: ev.AnswerSubmitted) -> ev.AnswerSubmitted:
-        return answer
 
     def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param

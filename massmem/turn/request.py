@@ -84,25 +84,10 @@ class Form:
     write: Callable[[str], str]
     """Returns the step's message for the question."""
     read: Callable[[str], Any]
-    """Returns what a reply says. Raises ActionError: it does not have the form; the agent is told why, once."""
+    """Returns what a reply says. Raises ActionError, which the agent is told once: the reply does not have the form."""
     schema: Mapping[str, Any] | None = None
     tools: bool = True
     """The agent may look with its tools first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """A form as an agent has filled it in."""
-
-    value: Any
-    """As `Form.read` returned it."""
-    text: str
-    reasoning: str = ""
-    usage: Usage = field(default_factory=Usage)
-    truncated: bool = False
-    fallback: str = ""
-    """As in `answer_submitted`; the next one as well."""
-    work_cut: ev.WorkCut | None = None
 
 
 @dataclass(slots=True)
@@ -118,6 +103,8 @@ class Step:
     """To the last request."""
     slowest: float = 0.0
     """Seconds of its slowest request."""
+    value: Any = None
+    """What a filled in form says."""
     work_cut: ev.WorkCut | None = None
     """Why the agent's work with tools has ended."""
     candidates: Sequence[Candidate] = ()
