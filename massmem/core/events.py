@@ -157,8 +157,6 @@ class TurnStarted(SourceEvent):
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
-    shape: Shape = "vote"
-    """How the turn comes to its end, see `coordination.shape`."""
     answer_schema: dict[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: tuple[AttachedFile, ...] = ()
@@ -171,6 +169,8 @@ class TurnStarted(SourceEvent):
     """The turn that it follows, 0: none; null, in old logs: the one before it. Turns that follow one are versions."""
     withdraws: tuple[int, ...] = ()
     """Turns that are not shown any more, since this one is another version of the first of them."""
+    shape: Shape = "vote"
+    """How the turn comes to its end, see `coordination.shape`."""
 
 
 class TurnResumed(EventBase):

@@ -36,7 +36,8 @@ def compare_items(lists: Lists) -> tuple[list[Pair], list[Pair]]:
             continue
         shared = len(words & other_words)
         share = shared / max(1, min(len(words), len(other_words)))
-        if (shared >= 2 and share >= _SAME_NEAR) if near else (shared >= 3 and share >= _SAME):
+        least, most_apart = (2, _SAME_NEAR) if near else (3, _SAME)
+        if (shared >= least and share >= most_apart) or (words and words == other_words):
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
             unsure.append((share + bool(near), (i, j)))

@@ -13,7 +13,11 @@ from massmem.core.events import Event, Notice, UserReplied, decode_event, read_e
 from massmem.store.encoding import encode_event
 
 STORED = (Path(__file__).parent.parent.parent / "data" / "events.jsonl").read_bytes().splitlines()
-LATER = {"agent_busy": {"what": ""}}
+LATER: dict[str, dict[str, Any]] = {
+    "agent_busy": {"what": ""},
+    "turn_started": {"shape": "vote"},
+    "answer_submitted": {"items": None, "checks": []},
+}
 """Fields that came after these were stored, with their defaults."""
 FAILED = '{"type":"agent_failed","agent_id":"a","round":1,"step":"answer","error":"e","message":"m","usage":%s}'
 
