@@ -185,6 +185,8 @@ class TurnResumed(EventBase):
     """As in `turn_started`."""
     request: str = ""
     """As in `turn_started`."""
+    shape: Shape = "vote"
+    """As in `turn_started`."""
 
 
 class RoundStarted(EventBase):

@@ -71,7 +71,12 @@ class UnionItem:
 def add_checks(items: Sequence[UnionItem], agent: str, checks: Sequence[Check]) -> tuple[UnionItem, ...]:
     """Return the items with what an agent says of them."""
     signed = {check.item: replace(check, agent=agent) for check in checks}
-    return tuple(replace(i, checks=(*i.checks, signed[i.number])) if i.number in signed else i for i in items)
+    return tuple(
+        replace(i, checks=tuple(sorted((*i.checks, signed[i.number]), key=lambda c: c.agent)))
+        if i.number in signed
+        else i
+        for i in items
+    )
 
 
 def sort_items(items: Sequence[UnionItem]) -> tuple[UnionItem, ...]:

@@ -297,10 +297,10 @@ class TurnResult(TurnSummary):
             self.__init__(notices=self._next_notices)
         self.session_id, self.turn, self.question = event.session_id, event.turn, event.question
         self.names |= event.names
-        self._began, self._end = event.at, None
+        self.shape, self._began, self._end = event.shape, event.at, None
         if isinstance(event, ev.TurnStarted):
             self.is_whole, self.started_at = True, event.at
-            self.parent, self.files, self.shape = event.parent, event.attachments, event.shape
+            self.parent, self.files = event.parent, event.attachments
         self.status, self.ended_at, self.seconds, self.stopped_by = "running", None, None, None
         self.waiting_for, self.errors, self.plan = None, [], []
         for agent_id in event.agents:

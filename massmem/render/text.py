@@ -290,7 +290,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
             line = "answering now" + ("" if view.result.authors else ", with the first answer that comes")
-        case ev.WinnerDecided() if view.result.shape == "vote":
+        case ev.WinnerDecided() if event.by in _DECISIONS:
             line = describe_winner(event, view)
         case ev.TurnCompleted():
             limit = describe_limit(event)

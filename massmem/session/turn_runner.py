@@ -381,6 +381,7 @@ class TurnRunner:
             agents=tuple(agent.id for agent in self._agents),
             names=TurnResult.of(turn.events).names
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
+            shape=_find_start(turn.events).shape,
         )
 
     async def _store_batch(self, events: Sequence[ev.Event]) -> list[tuple[int, ev.Event]]:

@@ -62,9 +62,15 @@ class ItemRun(TurnRun):
 
     def _merge(self, same: Sequence[Pair] = (), **fields: Any) -> None:
         """Emit the lists as one. same: pairs beside those that code finds. fields: of the event."""
-        lists, first = self.tally.lists, len(self.tally.items or ()) + 1
+        lists, first = self._lists, len(self.tally.items or ()) + 1
         items = merge_items(lists, [*compare_items(lists)[0], *same], first)
         self.outbox.emit(ev.ItemsMerged(round=self.tally.round, items=items, **fields))
+
+    @property
+    def _lists(self) -> dict[str, tuple[Item, ...]]:
+        """What was listed, in the order of the team: who was first makes no difference."""
+        lists = self.tally.lists
+        return {agent: lists[agent] for agent in dict.fromkeys((*self.tally.agents, *lists)) if agent in lists}
 
     @property
     def _can_merge(self) -> bool:
@@ -113,7 +119,7 @@ class UnionRun(ItemRun):
     async def _end_wave(self) -> None:
         if self.tally.items is not None or not self._can_merge:
             return
-        lists, replies = self.tally.lists, list[Reply]()
+        lists, replies = self._lists, list[Reply]()
         unsure = compare_items(lists)[1]
         items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for given in lists.values() for i in given]
         prompt = prompts.build_pairs_prompt([(items[i], items[j]) for i, j in unsure])

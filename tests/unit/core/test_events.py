@@ -16,6 +16,7 @@ STORED = (Path(__file__).parent.parent.parent / "data" / "events.jsonl").read_by
 LATER: dict[str, dict[str, Any]] = {
     "agent_busy": {"what": ""},
     "turn_started": {"shape": "vote"},
+    "turn_resumed": {"shape": "vote"},
     "answer_submitted": {"items": None, "checks": []},
 }
 """Fields that came after these were stored, with their defaults."""

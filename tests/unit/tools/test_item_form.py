@@ -1,5 +1,7 @@
 """Items, and what others say of them, as models write them: JSON of the form, JSON near it, Markdown."""
 
+import json
+
 import pytest
 
 from massmem.core.items import Check, Item
@@ -70,10 +72,10 @@ def test_another_text_has_no_form(text: str) -> None:
 
 
 def test_what_is_said_of_items_is_read() -> None:
-    text = (
-        '{"checks": [{"item": 1, "reason": "seen", "stand": "confirm"}, {"item": "#2", "stand": "Rejected", "reason": ""},'
-        '{"item": 3, "stand": "unsure"}, {"item": 4, "stand": "maybe"}, {"item": 9, "stand": "confirm"}]}'
-    )
+    text = json.dumps({"checks": [
+        {"item": 1, "reason": "seen", "stand": "confirm"}, {"item": "#2", "stand": "Rejected", "reason": ""},
+        {"item": 3, "stand": "unsure"}, {"item": 4, "stand": "maybe"}, {"item": 9, "stand": "confirm"},
+    ]})  # fmt: skip
     known = (Check(1, "confirm", "seen"), Check(2, "reject"), Check(3, "abstain"))
     assert read_checks(text, [1, 2, 3, 4]) == known
     lines = read_checks("1. Confirmed: seen\n2. **Reject** - there is none\n3) not sure", [1, 2, 3])

@@ -64,7 +64,7 @@ async def play(shape: Any, scripts: Scripts, past: Sequence[Event] = (), questio
 async def run(
     shape: Any, agents: Mapping[str, Agent], past: Sequence[Event], question: str, *more: Any, **settings: Any
 ) -> list[Event]:
-    resumed = TurnResumed(session_id="session_x", turn=1, question=question, agents=tuple(agents))
+    resumed = TurnResumed(session_id="session_x", turn=1, question=question, agents=tuple(agents), shape=shape)
     before = [*past, resumed] if past else []
     turn = Turn("session_x", 1, question, SEED, before, kind=RUNS[shape])
     return [*before[-1:], *await collect_turn(turn, agents, CoordinationConfig(shape=shape, **settings), *more)]
