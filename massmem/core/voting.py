@@ -255,7 +255,7 @@ class Tally:
     lists: dict[str, tuple[Item, ...]] = field(default_factory=dict[str, tuple[Item, ...]])
     """What agents listed, and what was not merged yet, by agent."""
     items: tuple[UnionItem, ...] | None = None
-    """Merged, with what others say of them; None: nothing was merged yet."""
+    """None: nothing was merged yet."""
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
     """Requests to the user; an agent that asked has not acted."""
@@ -266,8 +266,7 @@ class Tally:
         match event:
             case ev.TurnStarted(agents=agents, seed=seed, usage=usage):
                 self.agents, self.seed, self.weights, self.names = agents, seed, event.weights, event.names
-                self.shape = event.shape
-                self.usage += usage
+                self.shape, self.usage = event.shape, self.usage + usage
             case ev.TurnResumed(agents=agents):
                 self.names = {**self.names, **event.names}
                 self._resume(agents)

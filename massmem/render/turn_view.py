@@ -22,10 +22,10 @@ AgentEvent = (
     | ev.ParamRequested
     | ev.AgentFailed
 )
-Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked", "judged"]
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked"]
 _PHASES: dict[str, Phase] = {
     "answer_submitted": "answered", "ballot_cast": "voted", "param_requested": "asking", "agent_failed": "failed",
-    "items_given": "judged",
+    "items_given": "answered",
 }  # fmt: skip
 
 _ROUNDS = {"union": ("items", "items of others"), "revise": ("draft", "criticism", "revision")}

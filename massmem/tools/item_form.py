@@ -105,10 +105,10 @@ def make_item(fields: Mapping[str, str]) -> Item | None:
 
 def _make_check(fields: Mapping[str, str]) -> Check | None:
     """Return what the fields say of an item: under `stand`, or in the first line of an entry."""
-    said = fields.get("stand") or f"{fields.get('title', '')} {fields.get('reason', '')}"
+    text = fields.get("stand") or f"{fields.get('title', '')} {fields.get('reason', '')}"
     number = re.search(r"\d+", fields.get("number", ""))
-    stands: list[Stand] = [_POSITIONS[word] for word in re.findall(r"\w+", said.casefold()) if word in _POSITIONS]
-    reason = clean_text(fields.get("reason", "") if "stand" in fields else said).strip()[:_LONGEST_TEXT]
+    stands: list[Stand] = [_POSITIONS[word] for word in re.findall(r"\w+", text.casefold()) if word in _POSITIONS]
+    reason = clean_text(fields.get("reason", "") if "stand" in fields else text).strip()[:_LONGEST_TEXT]
     return Check(int(number[0]), stands[0], reason) if number and stands else None
 
 

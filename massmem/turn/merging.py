@@ -93,6 +93,6 @@ def _combine(versions: Sequence[Item]) -> Item:
     """Return the first one, with what it leaves out from the others."""
     fields: dict[str, Any] = {}
     for name in Item.__dataclass_fields__:
-        values = [getattr(version, name) for version in versions]
-        fields[name] = next(filter(None, values), values[0])
+        values: list[Any] = [getattr(version, name) for version in versions]
+        fields[name] = next((value for value in values if value), values[0])
     return Item(**fields)

@@ -45,11 +45,11 @@ class ItemRun(TurnRun):
             event, value = await agent.fill_in(task, form)
             if not isinstance(event, ev.AnswerSubmitted):
                 return event
-            fields = {**make(value), "remember": False}  # the end of the turn has it all
+            fields: dict[str, Any] = {**make(value), "remember": False}  # the end of the turn has it all
             if "content" in fields:
                 return event.model_copy(update=fields | {"citations": ()})
-            names = ("agent_id", "round", "usage", "truncated", "fallback")
-            return ev.ItemsGiven(**fields | {name: getattr(event, name) for name in names})
+            fields |= {name: getattr(event, name) for name in ("agent_id", "round", "usage", "truncated", "fallback")}
+            return ev.ItemsGiven(**fields)
 
         return partial(self._run_step, agent, task, "items", fill_in)
 
@@ -121,7 +121,7 @@ class UnionRun(ItemRun):
             return
         lists, replies = self._lists, list[Reply]()
         unsure = compare_items(lists)[1]
-        items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for given in lists.values() for i in given]
+        items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for entries in lists.values() for i in entries]
         prompt = prompts.build_pairs_prompt([(items[i], items[j]) for i, j in unsure])
         saved, checkers = [items[j] for _, j in unsure], len(self.tally.live_agents()) - 1
         agent = self.agents.get(next(iter(lists)))
@@ -158,7 +158,7 @@ class UnionRun(ItemRun):
 
     async def _present(self, agent: Agent, *, report: bool = False) -> None:
         task = Task(self.turn.question, self.tally.round, StepCost(), self.outbox)
-        form = Form("present", partial(prompts.build_overview_prompt, items=self._listed), str.strip, tools=False)
+        form = Form("present", partial(prompts.build_overview_prompt, items=self._list), str.strip, tools=False)
 
         async def present() -> Presentation:
             event, text = await agent.fill_in(task, form)
@@ -167,14 +167,14 @@ class UnionRun(ItemRun):
         self.presentation = await self._guard(agent, task.round, "present", task.cost, present)
 
     @property
-    def _listed(self) -> str:
+    def _list(self) -> str:
         return write_union(self.tally.items or (), len(self.tally.answers), self._name)
 
     def _write_result(self, text: str) -> tuple[str, str]:
         tally, items = self.tally, self.tally.items or ()
         contested = sum(bool(item.list_agents("reject")) for item in items)
         agreement = f"not compared: {len(tally.answers)} of {len(tally.agents)} agents listed {len(items)} items"
-        return f"{text}\n\n{self._listed}" if self.presentation else self._listed, f"{agreement}, {contested} contested"
+        return f"{text}\n\n{self._list}" if self.presentation else self._list, f"{agreement}, {contested} contested"
 
 
 def build_list_schema(*names: str, **fields: Any) -> dict[str, Any]:

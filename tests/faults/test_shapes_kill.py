@@ -44,14 +44,14 @@ def list_steps(events: list[Event]) -> list[tuple[str, int]]:
 def test_a_killed_turn_is_finished_and_nobody_is_asked_twice(
     tmp_path: Path, shape: str, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, total, wanted = tmp_path / "team.yaml", Counter[str](), ""
+    config, total, expected = tmp_path / "team.yaml", Counter[str](), ""
     config.write_text(make_team(shape))
     for number in range(-1, times):  # the first one is left alone
         home = tmp_path / f"home{number}"
         home.mkdir()
         monkeypatch.setenv("HOME", str(home))
         if number < 0:
-            wanted = massmem("--config", str(config), "why?", timeout=60, text=True).stdout
+            expected = massmem("--config", str(config), "why?", timeout=60, text=True).stdout
             steps = sorted(list_steps(read_log(home)))
             continue
         kill_in_mid_turn(config, 1 + int((number + random.random()) * LINES[shape] / times))
@@ -65,6 +65,6 @@ def test_a_killed_turn_is_finished_and_nobody_is_asked_twice(
         total["lost"] += sum(event not in after for event in before)
         total["asked again"] += sorted(list_steps(after)) != steps
         total["merged again"] += len([e for e in after if isinstance(e, ItemsMerged)]) != (1 if shape == "union" else 2)
-        total["another answer"] += result.stdout != wanted
+        total["another answer"] += result.stdout != expected
     check(f"{shape}, {times} kills", total, "lost", "asked again", "merged again", "another answer")
     assert total["resumed"] > 0

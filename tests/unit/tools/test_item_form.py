@@ -40,7 +40,7 @@ def test_nothing_is_an_answer(text: str) -> None:
     assert read_items(text) == ((), ())
 
 
-def test_what_cannot_be_read_leaves_the_other_items() -> None:
+def test_unreadable_entries_leave_the_other_items() -> None:
     items, unread = read_items('{"items": [{"title": "a"}, {"severity": "low"}, "b", {"title": "?!"}]}')
     assert [item.title for item in items] == ["a", "b"]
     assert unread == ("low", "?!")
@@ -71,7 +71,7 @@ def test_another_text_has_no_form(text: str) -> None:
         read_items(text)
 
 
-def test_what_is_said_of_items_is_read() -> None:
+def test_checks_are_read_from_json_and_lines() -> None:
     text = json.dumps({"checks": [
         {"item": 1, "reason": "seen", "stand": "confirm"}, {"item": "#2", "stand": "Rejected", "reason": ""},
         {"item": 3, "stand": "unsure"}, {"item": 4, "stand": "maybe"}, {"item": 9, "stand": "confirm"},

@@ -49,7 +49,7 @@ def test_another_fault_is_another_item(pair: tuple[Item, Item]) -> None:
     assert not compare_items({"a": [pair[0]], "b": [pair[1]]})[0]
 
 
-def test_what_code_cannot_tell_at_one_place_is_asked_about_and_elsewhere_is_not() -> None:
+def test_unclear_pairs_at_one_place_are_asked_about_and_others_are_not() -> None:
     german = item("Eingabe ungeprüft in der Abfrage", "db.py:11")
     assert compare_items({"a": [SAME[0][0]], "b": [german]}) == ([], [(0, 1)])
     assert compare_items({"a": [SAME[0][0]], "b": [item("Passwords are logged", "log.py:3")]}) == ([], [])

@@ -36,8 +36,8 @@ def items(*entries: str | Mapping[str, Any]) -> str:
 
 
 def checks(text: str = "", **stands: str) -> str:
-    given = [{"item": int(n[1:]), "stand": stand, "reason": f"because {n}"} for n, stand in stands.items()]
-    return json.dumps({"checks": given, **({"text": text} if text else {})})
+    entries = [{"item": int(n[1:]), "stand": stand, "reason": f"because {n}"} for n, stand in stands.items()]
+    return json.dumps({"checks": entries, **({"text": text} if text else {})})
 
 
 HOLE = {"title": "SQL injection through the user id", "place": "db.py:10", "severity": "high"}
@@ -57,15 +57,15 @@ REVISE: Scripts = {
 }
 
 
-async def play(shape: Any, scripts: Scripts, past: Sequence[Event] = (), question: str = "why?", **settings: Any):
-    return await run(shape, await agents_of(scripts), past, question, **settings)
+async def play(shape: Any, scripts: Scripts, earlier: Sequence[Event] = (), question: str = "why?", **settings: Any):
+    return await run(shape, await agents_of(scripts), earlier, question, **settings)
 
 
 async def run(
-    shape: Any, agents: Mapping[str, Agent], past: Sequence[Event], question: str, *more: Any, **settings: Any
+    shape: Any, agents: Mapping[str, Agent], earlier: Sequence[Event], question: str, *more: Any, **settings: Any
 ) -> list[Event]:
     resumed = TurnResumed(session_id="session_x", turn=1, question=question, agents=tuple(agents), shape=shape)
-    before = [*past, resumed] if past else []
+    before = [*earlier, resumed] if earlier else []
     turn = Turn("session_x", 1, question, SEED, before, kind=RUNS[shape])
     return [*before[-1:], *await collect_turn(turn, agents, CoordinationConfig(shape=shape, **settings), *more)]
 
@@ -189,8 +189,8 @@ async def test_one_that_was_cut_off_anywhere_asks_nobody_twice(shape: Any, scrip
     paid = (AnswerSubmitted, ItemsGiven, ItemsMerged)
     result = TurnResult.of(whole)
     for cut in range(1, len(whole)):
-        past = whole[:cut]
-        done = {(e.agent_id, e.round) for e in past if isinstance(e, AnswerSubmitted | ItemsGiven)}
+        earlier = whole[:cut]
+        done = {(e.agent_id, e.round) for e in earlier if isinstance(e, AnswerSubmitted | ItemsGiven)}
         # What was replied before does not come again: the rest of the script is for the rest of the turn.
         rest = {
             name: {
@@ -200,12 +200,12 @@ async def test_one_that_was_cut_off_anywhere_asks_nobody_twice(shape: Any, scrip
             }
             for name, script in scripts.items()
         }  # fmt: skip
-        events = await play(shape, rest, past)
+        events = await play(shape, rest, earlier)
         again = {(e.agent_id, e.round) for e in only(events, AgentStarted) if e.step != "present"}
         assert not again & done, cut
-        after = TurnResult.of([*past, *events])
+        after = TurnResult.of([*earlier, *events])
         assert (after.answer, after.agreement) == (result.answer, result.agreement), cut
-        assert [len(only([*past, *events], kind)) for kind in paid] == [len(only(whole, kind)) for kind in paid]
+        assert [len(only([*earlier, *events], kind)) for kind in paid] == [len(only(whole, kind)) for kind in paid]
         assert sort_checks(after) == sort_checks(result)
 
 
