@@ -106,7 +106,7 @@ def write_list(items: Sequence[Item]) -> str:
 def write_union(items: Sequence[UnionItem], answered: int, name: Callable[[str], str]) -> str:
     """Return the list of a union as Markdown. answered: agents that gave a list. name: what people are shown of one."""
     texts: dict[bool, list[str]] = {False: [], True: []}
-    for item in sort_items(items):
+    for item in sort_items([item for item in items if item.dismissed is None]):
         confirmed, unsure = (", ".join(map(name, item.list_agents(stand))) for stand in ("confirm", "abstain"))
         support = [f"{len(item.found_by)} of {answered} found it ({', '.join(map(name, item.found_by))})"]
         support += [f"{len(item.list_agents('confirm'))} confirmed" + (confirmed and f" ({confirmed})")]
@@ -115,4 +115,6 @@ def write_union(items: Sequence[UnionItem], answered: int, name: Callable[[str],
         support += [f"rejected by {name(check.agent)}: {check.reason or 'no reason given'}" for check in rejections]
         texts[bool(rejections)].append(write_item(item.number, item.item, "; ".join(support)))
     contested = ["### Contested", "\n".join(texts[True])] if texts[True] else []
-    return "\n\n".join(filter(None, ("\n".join(texts[False]), *contested))) or NOTHING
+    dismissed = sum(item.dismissed is not None for item in items)
+    end = f"{dismissed} more dismissed" if dismissed else ""
+    return "\n\n".join(filter(None, ("\n".join(texts[False]), *contested, end))) or NOTHING
