@@ -182,6 +182,7 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = add_folders(config, options)
     if options.show == "report" and config.coordination.presentation != "as_is":
         config = change_coordination(config, presentation="report")
+    config = change_coordination(config, shape=options.shape) if options.shape else config
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 
@@ -607,7 +608,7 @@ def write_dissent(view: TurnView, show: Show, others: str) -> None:
         if dissent is not None and (dissent.others or len(view.result.votes) > 1):
             write_err(dissent.summarize(agreement, view.name))
             write_err(*([others] if others and dissent.uncompared else []))
-        elif view.result.measured_confidence is not None:
+        elif view.result.measured_confidence is not None or view.result.shape != "vote":
             write_err(agreement)
         return
     if agreement:

@@ -10,6 +10,9 @@ Order within one turn:
    agents; `depth_decided` follows their results, and then the rest of the round, unless they are enough.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
+   In a union (`turn_started.shape`) the first round brings `answer_submitted` with items, then `items_merged`, and a
+   second round may bring `items_given` with what others say of them. To revise, one agent answers in the first round;
+   then rounds of `items_given`, with `items_merged` behind them, and of the author's `answer_submitted` take turns.
 3. `winner_decided` comes once, unless no agent answered.
 4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
    be a report may be followed by another one without.
@@ -31,19 +34,20 @@ may `context_compressed`, also after the end of the turn, when the next one is p
 turn. Events are on disk before they are yielded to a caller.
 """
 
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Any, Literal
 
 import msgspec
 
+from massmem.core.event_base import AgentEvent, AgentSourceEvent, EventBase, SourceEvent
+from massmem.core.event_base import now as now
+from massmem.core.items import Check, Item, UnionItem
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
 from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
-Step = Literal["answer", "vote", "present"]
+Step = Literal["answer", "vote", "present", "items"]
+Shape = Literal["vote", "union", "revise"]
 Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
@@ -69,65 +73,9 @@ Decision = Literal[
     "no_vote_held",
     "unanimous",
     "majority",
+    "union",
+    "revise",
 ]
-
-
-def now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class _EventMeta(msgspec.StructMeta):
-    """Events do not change, and their fields are given by name."""
-
-    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
-        body["type"] = tag = re.sub("(?<=.)(?=[A-Z])", "_", name).lower()
-        return super().__new__(cls, name, bases, body, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=tag)
-
-
-class EventBase(msgspec.Struct, metaclass=_EventMeta):
-    """The fields of all events. Events are copied and dumped as configurations are, with pydantic's names for that."""
-
-    type: ClassVar[str]
-    """The name of its class in snake case."""
-    at: datetime = msgspec.field(default_factory=now)
-    """When it happened."""
-
-    def model_copy(self, *, update: Mapping[str, Any]) -> Self:
-        """Return the event with other values. update: values of today's types, by field."""
-        return msgspec.structs.replace(self, **update)
-
-    def model_dump(self, *, mode: Literal["json"] = "json") -> dict[str, Any]:
-        """Return its JSON, as values."""
-        return msgspec.json.decode(self.model_dump_json())
-
-    def model_dump_json(self) -> str:
-        """Return its JSON. Raises UnicodeEncodeError: a text has a lone surrogate."""
-        return msgspec.json.encode(self).decode()
-
-
-class SourceEvent(EventBase):
-    """An event whose text may become a memory."""
-
-    remember: bool = True
-    """False: memory is off for the agent, or for the team: nothing of this event ever becomes a memory."""
-    imported: bool = False
-    """It was said in another program, whose export was imported."""
-
-
-class AgentEvent(EventBase):
-    """Of an agent, in a round."""
-
-    agent_id: str
-    round: int
-
-
-class AgentSourceEvent(SourceEvent):
-    """Of an agent, in a round, with a text that may become a memory."""
-
-    agent_id: str
-    round: int
 
 
 class TurnStarted(SourceEvent):
@@ -162,6 +110,8 @@ class TurnStarted(SourceEvent):
     """The turn that it follows, 0: none; null, in old logs: the one before it. Turns that follow one are versions."""
     withdraws: tuple[int, ...] = ()
     """Turns that are not shown any more, since this one is another version of the first of them."""
+    shape: Shape = "vote"
+    """How the turn comes to its end, see `coordination.shape`."""
 
 
 class TurnResumed(EventBase):
@@ -175,6 +125,8 @@ class TurnResumed(EventBase):
     names: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """As in `turn_started`."""
     request: str = ""
+    """As in `turn_started`."""
+    shape: Shape = "vote"
     """As in `turn_started`."""
 
 
@@ -273,6 +225,36 @@ class AnswerSubmitted(AgentSourceEvent):
     """Sources of `content`; `[n]` in it names the n-th."""
     fallback: str = ""
     """The model that answered in place of the agent's own, which had failed; empty: its own."""
+    items: tuple[Item, ...] | None = None
+    """Of a union: what the agent lists; `content` has the same for people."""
+    checks: tuple[Check, ...] = ()
+    """What the author of a draft did with each point of criticism."""
+
+
+class ItemsGiven(AgentSourceEvent):
+    """An agent criticised a draft, or judged items that it had not found itself."""
+
+    items: tuple[Item, ...] | None = None
+    """The criticism."""
+    checks: tuple[Check, ...] = ()
+    """What it says of the items of others."""
+    truncated: bool = False
+    """As in `answer_submitted`; the next one as well."""
+    fallback: str = ""
+    usage: Usage
+
+
+class ItemsMerged(EventBase):
+    """What agents listed, or criticised: what is the same is one item."""
+
+    round: int
+    items: tuple[UnionItem, ...]
+    by: str = ""
+    """The agent that compared those for which code could not tell; empty: nobody was asked."""
+    compared: int = 0
+    """Pairs that it compared."""
+    usage: Usage = Usage()
+    """Of comparing them."""
 
 
 class BallotCast(AgentSourceEvent):
@@ -337,7 +319,8 @@ class WinnerDecided(EventBase):
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
     the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
     no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
-    confirmed the answer."""
+    confirmed the answer. union: the agent writes the summary; revise: it wrote the draft; nobody has won.
+    """
     not_asked: tuple[str, ...] = ()
     """Agents that were not asked in the last round, or not at all, since `depth_decided` says they are not needed."""
     no_vote: NoVote | None = None
@@ -364,8 +347,9 @@ class TurnCompleted(SourceEvent):
     """How far the agents agree, as far as it is known, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """A person should look at the answer: it is unsure, see `verdict`."""
-    verdict: Verdict = "answered"
-    """unsure: less sure than coordination.max_error or escalate_below wants; `answer` says so, and what each said."""
+    verdict: Verdict | None = "answered"
+    """unsure: less sure than coordination.max_error or escalate_below wants; `answer` says so, and what each said.
+    null: answers were not compared, see `turn_started.shape`."""
     measured_confidence: MeasuredConfidence | None = None
     """How often answers of this team with such agreement were right; null: too few are known, or of another team."""
     candidates: tuple[VerdictCandidate, ...] = ()
@@ -640,6 +624,8 @@ Event = (
     | WebSearched
     | AgentRetrying
     | AnswerSubmitted
+    | ItemsGiven
+    | ItemsMerged
     | BallotCast
     | ParamRequested
     | BallotsVoided

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
+from massmem.core.items import UnionItem, sort_items
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
 from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
@@ -155,6 +156,12 @@ class TurnSummary(_ResultPart):
     """The model that wrote the answer in place of the winner's own, which had failed."""
     report: Report | None = None
     """Who says what, where the council was to report."""
+    shape: ev.Shape = "vote"
+    """How the turn comes to its end."""
+    items: tuple[UnionItem, ...] | None = None
+    """Of a union: what the agents found, first what most found and confirmed; contested ones last. Null: none yet."""
+    revisions: tuple[UnionItem, ...] | None = None
+    """Criticism of a draft, and in `checks` what its author did with it; null: none yet."""
     winner: str | None = None
     """Whose answer came first, also in an unsure turn."""
     decided_by: ev.Decision | None = None
@@ -196,7 +203,7 @@ class TurnSummary(_ResultPart):
 
 _PURPOSES = {
     "turn_started": "describe", "answer_submitted": "answer", "param_requested": "answer", "ballot_cast": "vote",
-    "user_replied": "reply", "depth_decided": "compare",
+    "user_replied": "reply", "depth_decided": "compare", "items_given": "check", "items_merged": "compare",
 }  # fmt: skip
 """Of steps, by the type of their event."""
 
@@ -295,6 +302,10 @@ class TurnResult(TurnSummary):
         """Take an event into the count of votes, which needs the turn from its beginning."""
         if self.is_whole:
             self._tally.apply(event)
+            if (items := self._tally.items) is not None and self.shape == "union":
+                self.items = sort_items(items)
+            elif items is not None:
+                self.revisions = items
         self._book(event)
 
     @property
@@ -323,7 +334,7 @@ class TurnResult(TurnSummary):
             self.__init__(notices=self._next_notices)
         self.session_id, self.turn, self.question = event.session_id, event.turn, event.question
         self.names |= event.names
-        self._began, self._end = event.at, None
+        self.shape, self._began, self._end = event.shape, event.at, None
         if isinstance(event, ev.TurnStarted):
             self.is_whole, self.started_at = True, event.at
             self.parent, self.files = event.parent, event.attachments
@@ -341,6 +352,8 @@ class TurnResult(TurnSummary):
                 self.depth = event.reason
                 self.find_agent(event.asked[0]).usage += event.usage
                 self.not_asked = [] if event.next else [a.id for a in self.agents if a.id not in event.asked]
+            case ev.ItemsMerged(by=agent) if agent:
+                self.find_agent(agent).usage += event.usage
             case ev.BallotsVoided():
                 for ballot in (b for agent in self.agents if agent.id in event.agents for b in agent.ballots):
                     ballot.stands = False
@@ -364,6 +377,8 @@ class TurnResult(TurnSummary):
                 self.find_agent(event.agent_id).begin(event.at)
             case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.AgentFailed():
                 self._finish_step(event)
+            case ev.ItemsGiven():
+                self.find_agent(event.agent_id).finish(event.at, event.usage)
             case _:
                 pass
 

@@ -51,7 +51,7 @@ _STYLES = {
     "asking": "yellow",
     "not asked": "dim",
 }
-_WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
+_WORK = {"answer": "answering", "vote": "voting", "present": "writing", "items": "judging", None: "working"}
 _NAME_WIDTH = 20
 _WIDE = 60
 _VERY_WIDE = 100

@@ -1,6 +1,7 @@
 """Numbers and events as short English text; a turn as lines of it, of JSON, and of the log."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO, assert_never
@@ -289,7 +290,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
             line = "answering now" + ("" if view.result.authors else ", with the first answer that comes")
-        case ev.WinnerDecided():
+        case ev.WinnerDecided() if event.by in _DECISIONS:
             line = describe_winner(event, view)
         case ev.TurnCompleted():
             limit = describe_limit(event)
@@ -297,7 +298,7 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
         case ev.Notice():
             line = one_line(event.message)
         case _:
-            line = None
+            line = _describe_items(event, view) if isinstance(event, ev.ItemsMerged) else None
     return line
 
 
@@ -321,11 +322,20 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
         case ev.ParamRequested():
             line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
-        case ev.AgentFailed():
-            line = describe_failure(event, view)
+        case ev.AgentFailed() | ev.ItemsGiven():
+            line = describe_failure(event, view) if isinstance(event, ev.AgentFailed) else _describe_items(event, view)
         case _:
             assert_never(event)
     return line
+
+
+def _describe_items(event: ev.ItemsGiven | ev.ItemsMerged, view: TurnView) -> str:
+    items = pluralize(len(event.items or ()), "item")
+    if isinstance(event, ev.ItemsMerged):
+        return f"{items}, {pluralize(event.compared, 'pair')} compared by {view.name(event.by)}" if event.by else items
+    counts = Counter(f"{check.stand}ed" for check in event.checks)
+    judged = ", ".join(f"{count} {stand}" for stand, count in counts.items()) or items
+    return f"{view.name(event.agent_id)} has looked{_format_effort(event, view)}: {judged}"
 
 
 def describe_search(query: str) -> str:
@@ -348,7 +358,9 @@ def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> st
             assert_never(event)
 
 
-def _format_effort(event: ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested, view: TurnView) -> str:
+def _format_effort(
+    event: ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ParamRequested, view: TurnView
+) -> str:
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.result.usage.cost)}" if agent.result.usage.cost else ""
     model = "" if isinstance(event, ev.ParamRequested) or not event.fallback else f", by {one_line(event.fallback)}"
@@ -359,7 +371,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report",
+    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

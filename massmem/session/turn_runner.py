@@ -34,6 +34,7 @@ from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
+from massmem.turn.revise import RUNS
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 
@@ -136,6 +137,8 @@ class TurnRunner:
         replaces: int | None = None,
     ) -> None:
         """Do what `Session.ask` does: what is left of the turn before, and the new turn."""
+        if answer_schema is not None and (shape := self._config.coordination.shape) != "vote":
+            raise InputError(f"an answer of shape {shape} has a form of its own", "leave out the schema")
         self._request = (request, question)
         files = tuple(attachment.file for attachment in attachments)
         last, newest, state = await self._read_beginning()
@@ -347,13 +350,15 @@ class TurnRunner:
         calibration, notices = await self._team.load_calibration()
         self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
-        return replace(turn, calibration=calibration), agents
+        shape = _find_start(turn.events).shape if turn.events else self._config.coordination.shape
+        return replace(turn, calibration=calibration, kind=RUNS[shape]), agents
 
     async def _create_agents(
         self, turn: Turn, providers: Mapping[str, MeteredProvider], budget: Budget
     ) -> dict[str, Agent]:
         """Return the agents with what they begin the turn with, by id. Raises StoreError: the log cannot be read."""
         team, ask_context = self._team, self.dialog.build_ask_context(turn.replies)
+        settings = team.config.coordination
         await team.tools.wait_until_ready()
         contexts = await self._history.build_contexts(turn.session_id, turn.number, turn.question, providers)
         shown = await load_attachments(team.store, turn.session_id, turn.attachments)
@@ -366,9 +371,9 @@ class TurnRunner:
                 team.tools.get_toolbox(config.id),
                 config.display_name,
                 turn.events,
-                team.config.coordination.max_tool_rounds,
+                settings.max_tool_rounds,
                 recorded=config.memory.recording.record_all_tool_calls,
-                votes=len(self._agents) > 1 and team.config.coordination.max_rounds > 1,
+                votes=len(self._agents) > 1 and settings.max_rounds > 1 and settings.shape == "vote",
                 confirmations=confirmations,
             )
             sees = provider.abilities.vision is not False
@@ -387,6 +392,7 @@ class TurnRunner:
             agents=tuple(agent.id for agent in self._agents),
             names=TurnResult.of(turn.events).names
             | {agent.id: agent.display_name for agent in self._agents if agent.display_name != agent.id},
+            shape=_find_start(turn.events).shape,
         )
 
     async def _store_batch(self, events: Sequence[ev.Event]) -> list[tuple[int, ev.Event]]:

@@ -59,10 +59,10 @@ from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.turn.compressor import AgentContext, Reading, read_question
 from massmem.turn.fallback import Fallbacks, drop_pictures
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import RequestSender, Step, StepCost, Task
+from massmem.turn.request import Form, RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
+StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ParamRequested
 """Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
@@ -197,6 +197,12 @@ class Agent:
         read = partial(self._read_vote, candidates=task.candidates, final=final)
         build = partial(self._ask_for_vote, final=final, criticism=self._select(task.criticism))
         return await self._act(step, build, read, may_ask=not final)
+
+    async def fill_in(self, task: Task, form: Form) -> tuple[StepResult, Any]:
+        """Fill in a form, with tools, or ask the user for what is missing. Return an answer, and what it says."""
+        step = await self._start(form.purpose, task)
+        read = partial(_read_form, form=form, step=step)
+        return await self._act(step, partial(self._ask_for_form, form=form), read), step.value
 
     async def present(self, task: Task) -> Presentation:
         """Write the final answer from all candidates, of which one is this agent's own.
@@ -363,8 +369,7 @@ class Agent:
                     return self._to_event(request, step)
                 await tools.run(calls)
                 continue
-            if not is_vote and step.prompt.schema is not None:
-                # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
+            if not (is_vote or self._native) and tools.specs:  # it was asked whether it needs one
                 tools.close()
                 continue
             action = read(step.reply)
@@ -526,6 +531,17 @@ class Agent:
             choice = "none"
         return replace(prompt.with_message(lambda _: answer, tools.end_note), tools=names, tool_choice=choice)
 
+    def _ask_for_form(self, prompt: Prompt, tools: ToolLoop, *, form: Form) -> Prompt:
+        if not form.tools:
+            tools.close()
+        if tools.specs and not self._native:
+            return self._ask_for_answer(prompt, tools)  # which of them comes next
+        message = form.write(self._add_param_values(prompt.question))
+        specs = tools.request_specs if self._native else ()
+        prompt = prompt.with_message(lambda _: message, tools.end_note)
+        choice = "auto" if tools.specs else "none" if specs else "required"
+        return replace(prompt, tools=specs, schema=None if specs else form.schema, tool_choice=choice)
+
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool, criticism: Sequence[str]) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
         labels = _list_votable(prompt.candidates)
@@ -617,6 +633,15 @@ class Agent:
                 return ev.ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
+
+
+def _read_form(reply: Reply, form: Form, step: Step) -> NewAnswer | _Unusable:
+    text = _require_text(_read_submitted(reply))
+    try:
+        step.value = form.read(text)
+    except ActionError as e:
+        return _Unusable(str(e), prompts.build_repair_prompt(str(e), "value"))
+    return NewAnswer(text)
 
 
 def _list_votable(candidates: Sequence[Candidate]) -> list[str]:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from massmem.config.models import CoordinationConfig
 from massmem.core import events as ev
@@ -82,6 +82,8 @@ class Turn:
     """See `TurnStarted`; the next two as well."""
     parent: int | None = None
     withdraws: tuple[int, ...] = ()
+    kind: "type[TurnRun] | None" = None
+    """Of its shape; None: a vote."""
 
 
 async def run_turn(
@@ -102,7 +104,8 @@ async def run_turn(
     deadline = asyncio.get_running_loop().time() + settings.timeout
     is_adaptive = settings.depth == "adaptive" and not turn.full
     policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
-    run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
+    limits = deadline, budget or Budget(), answer_now or asyncio.Event()
+    run = (turn.kind or TurnRun)(turn, agents, settings, outbox, *limits, policy)
     run.tally.apply_all(turn.events)
     earlier = TurnResult.of([*turn.events, *turn.replies])
     run.names = earlier.names | {agent.id: agent.name for agent in agents.values() if agent.name != agent.id}
@@ -115,7 +118,10 @@ async def run_turn(
 
 
 @dataclass(slots=True)
-class _TurnRun:
+class TurnRun:
+    """A turn under way, of shape vote."""
+
+    shape: ClassVar[ev.Shape] = "vote"
     turn: Turn
     agents: Mapping[str, Agent]
     settings: CoordinationConfig
@@ -158,6 +164,7 @@ class _TurnRun:
                 seed=turn.seed,
                 weights=self._find_weights(),
                 full=turn.full,
+                shape=self.shape,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
@@ -184,7 +191,7 @@ class _TurnRun:
             return
         unfinished = tally.round > 0
         if unfinished:
-            await self._decide_depth()
+            await self._end_wave()
         while not self._ends_now:
             actors = tally.remaining_actors() if unfinished else self._next_actors()
             if not actors and not unfinished:
@@ -246,6 +253,10 @@ class _TurnRun:
     @property
     def _asks_for_text(self) -> bool:
         return asks_for_text(split_question(self.turn.question, self.turn.attachments)[0])
+
+    async def _end_wave(self) -> None:
+        """Do what follows once agents have acted, also when the turn was cut off before that."""
+        await self._decide_depth()
 
     async def _decide_depth(self) -> None:
         """Decide whether the agents that were asked first are enough; else the others act in the same round."""
@@ -320,7 +331,7 @@ class _TurnRun:
                 return
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
-            await self._decide_depth()
+            await self._end_wave()
 
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
@@ -435,7 +446,10 @@ class _TurnRun:
         if not tally.answers:
             self.outbox.emit(self._build_failure())
         elif tally.winner is None:
-            self.outbox.emit(tally.decide_winner(self.limit, self.settings.max_rounds))
+            self.outbox.emit(self._decide_winner())
+
+    def _decide_winner(self) -> ev.WinnerDecided:
+        return self.tally.decide_winner(self.limit, self.settings.max_rounds)
 
     async def conclude(self) -> None:
         """Let the winner write the final answer, where that is wanted, and end the turn."""

@@ -15,6 +15,7 @@ from massmem.core.events import (
     BallotsVoided,
     DepthDecided,
     Event,
+    ItemsGiven,
     Notice,
     ParamRequested,
     RoundStarted,
@@ -153,6 +154,7 @@ def check_order(events: Sequence[Event]) -> None:
                 | BallotCast(agent_id=agent)
                 | ParamRequested(agent_id=agent)
                 | AgentFailed(agent_id=agent)
+                | ItemsGiven(agent_id=agent)
             ):
                 busy.remove(agent)
                 expected.discard(agent)

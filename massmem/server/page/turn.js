@@ -159,6 +159,11 @@ const CHANGES = {
     const shown = { kind: "answer", text: event.content, cut: event.truncated, workCut: event.work_cut };
     finish(turn, event, { ...shown, citations: event.citations || [], model: event.fallback });
   },
+  items_given(turn, event) {
+    const points = (event.items || []).map((item) => `- ${item.title}`);
+    const checks = event.checks.map((check) => `- ${check.item}: ${check.stand}. ${check.reason}`);
+    finish(turn, event, { kind: "answer", text: [...points, ...checks].join("\n") || "Nothing.", model: event.fallback, citations: [] });
+  },
   ballot_cast(turn, event) {
     finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "", model: event.fallback });
   },

@@ -14,7 +14,13 @@ from massmem.store.encoding import encode_event
 
 STORED = (Path(__file__).parent.parent.parent / "data" / "events.jsonl").read_bytes().splitlines()
 ENDS = ("turn_completed", "turn_failed", "turn_interrupted", "turn_waiting", "turn_abandoned")
-LATER: dict[str, dict[str, Any]] = {"agent_busy": {"what": ""}, **{kind: {"spent": {}} for kind in ENDS}}
+LATER: dict[str, dict[str, Any]] = {
+    "agent_busy": {"what": ""},
+    **{kind: {"spent": {}} for kind in ENDS},
+    "turn_started": {"shape": "vote"},
+    "turn_resumed": {"shape": "vote"},
+    "answer_submitted": {"items": None, "checks": []},
+}
 """Fields that came after these were stored, with their defaults."""
 FAILED = '{"type":"agent_failed","agent_id":"a","round":1,"step":"answer","error":"e","message":"m","usage":%s}'
 

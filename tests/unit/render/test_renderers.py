@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from massmem.core.events import Event, UsageBooked, VersionChosen
+from massmem.core.events import Event, ItemsGiven, ItemsMerged, UsageBooked, VersionChosen
 from massmem.core.messages import Usage
 from massmem.render import Renderer
 from massmem.render.live import LiveRenderer
@@ -62,6 +62,8 @@ def test_samples_contain_every_event():
         busy(0),
         UsageBooked(purpose="extract", usage=Usage()),
         search(0),
+        ItemsGiven(agent_id="writer", round=2, usage=Usage()),
+        ItemsMerged(round=1, items=()),
         VersionChosen(turn=1, withdrawn=(2,), restored=(1,)),
     ]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
@@ -79,6 +81,8 @@ def test_every_event_renders(kind: str):
         tool_result(1),
         busy(1),
         search(1),
+        ItemsGiven(agent_id="writer", round=2, usage=Usage()),
+        ItemsMerged(round=1, items=()),
         VersionChosen(turn=1, withdrawn=(2,), restored=(1,)),
     ]:
         output += render([begin("ann"), other], kind)

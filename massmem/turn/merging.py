@@ -1,0 +1,98 @@
+"""Which items of several agents are the same: by their place, then their words. Where code cannot tell, a model may be
+asked; what is unsure then stays apart."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from pathlib import PurePosixPath
+from typing import Any
+
+from massmem.core.items import Item, UnionItem
+from massmem.core.text import one_line
+from massmem.memory.compression import list_stems
+from massmem.memory.tokens import estimate_tokens
+
+_NEAR = 3
+"""Lines between the places of two items that may be the same."""
+_SAME, _SAME_NEAR, _UNSURE = 0.6, 0.5, 0.3
+"""Share of the words of the shorter one that two items have in common: they are the same without a common place, and
+with one; from the last on, a model may tell."""
+_MOST_PAIRS, _LONGEST = 20, 400
+_PAIR_TOKENS, _CHECK_TOKENS = 50, 160
+"""Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
+
+Lists = Mapping[str, Sequence[Item]]
+"""Items by agent."""
+Pair = tuple[int, int]
+"""Places of two items among those of all agents."""
+
+
+def compare_items(lists: Lists) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs that are the same, and those for which code cannot tell, the likeliest first."""
+    entries = [(agent, item, _list_words(item)) for agent, items in lists.items() for item in items]
+    same, unsure = list[tuple[float, Pair]](), list[tuple[float, Pair]]()
+    for (i, (agent, item, words)), (j, (other_agent, other, other_words)) in combinations(enumerate(entries), 2):
+        near = _is_near(item, other)
+        if agent == other_agent or near is False:
+            continue
+        shared = len(words & other_words)
+        share = shared / max(1, min(len(words), len(other_words)))
+        least, most_apart = (2, _SAME_NEAR) if near else (3, _SAME)
+        if (shared >= least and share >= most_apart) or (words and words == other_words):
+            same.append((share + bool(near), (i, j)))
+        elif near or share >= _UNSURE:
+            unsure.append((share + bool(near), (i, j)))
+    first, second = ([pair for _, pair in sorted(pairs, key=lambda p: -p[0])] for pairs in (same, unsure))
+    return first, second[:_MOST_PAIRS]
+
+
+def merge_items(lists: Lists, same: Iterable[Pair], first: int = 1) -> tuple[UnionItem, ...]:
+    """Return the items of all agents, those that are the same as one. same: surest first. first: number of the first.
+
+    Two items of one agent never become one: it means two.
+    """
+    entries = [(agent, item) for agent, items in lists.items() for item in items]
+    groups = [[i] for i in range(len(entries))]
+    for i, j in same:
+        if {entries[k][0] for k in groups[i]}.isdisjoint(entries[k][0] for k in groups[j]):
+            joined = sorted(groups[i] + groups[j])
+            for k in joined:
+                groups[k] = joined
+    items: list[UnionItem] = []
+    for group in (group for i, group in enumerate(groups) if group[0] == i):
+        agents, versions = zip(*(entries[k] for k in group), strict=True)
+        items.append(UnionItem(first + len(items), _combine(versions), agents, versions))
+    return tuple(items)
+
+
+def is_worth_asking(prompt: int, items: Sequence[str], checkers: int) -> bool:
+    """Return whether comparing costs less than half of what it may save: that each of the checkers looks at one more.
+
+    prompt: tokens of the request. items: that need no look if they are the same as others.
+    """
+    saved = checkers * sum(estimate_tokens(item) + _CHECK_TOKENS for item in items)
+    return prompt + _PAIR_TOKENS * len(items) < saved / 2
+
+
+def _is_near(item: Item, other: Item) -> bool | None:
+    """Return whether both are at one place of a file; None: a place is not known."""
+    if not (item.file and other.file):
+        return None
+    paths = zip(PurePosixPath(item.file).parts[::-1], PurePosixPath(other.file).parts[::-1], strict=False)
+    if any(one != two for one, two in paths):
+        return False
+    if item.lines is None or other.lines is None:
+        return None
+    return max(item.lines[0], other.lines[0]) - min(item.lines[1], other.lines[1]) <= _NEAR
+
+
+def _list_words(item: Item) -> frozenset[str]:
+    return list_stems(f"{item.title} {one_line(item.reason, _LONGEST)}") - list_stems(item.file)
+
+
+def _combine(versions: Sequence[Item]) -> Item:
+    """Return the first one, with what it leaves out from the others."""
+    fields: dict[str, Any] = {}
+    for name in Item.__dataclass_fields__:
+        values: list[Any] = [getattr(version, name) for version in versions]
+        fields[name] = next((value for value in values if value), values[0])
+    return Item(**fields)
