@@ -15,6 +15,8 @@ from massmem.core.errors import InputError
 
 _GIT_SECTION = re.compile(r"^diff --(?:git|cc|combined) ", re.MULTILINE)
 _PLAIN_SECTION = re.compile(r"^--- .*\n\+\+\+ .*\n@@ -", re.MULTILINE)
+_HEADING = re.compile(r"(.+), (?:lines \d+ to \d+|removed lines)")
+_ROW = re.compile(r"([ \d]{6,9}) ([-+ ]) (.*)", re.DOTALL)
 _QUOTED_NAME = re.compile(r'^"((?:[^"\\]|\\.)*)"$')
 
 
@@ -38,7 +40,7 @@ class ChangedFile:
     path: str
     """On the new side; of a file that is gone, on the old one."""
     status: str
-    """changed, added, removed or renamed."""
+    """changed, added, removed, renamed, or document: the text as a whole."""
     hunks: tuple[Hunk, ...] = ()
     problem: str = ""
     """Why its lines are not read."""
@@ -87,6 +89,25 @@ def write_hunk(path: str, hunk: Hunk) -> str:
     """Return a hunk for agents to read: a heading, then each line behind its number on the new side."""
     rows = [f"{'' if number is None else number:>6} {mark} {text}" for number, mark, text in hunk.lines]
     return "\n".join([f"{path}, {hunk.heading}", *rows])
+
+
+def read_hunks(text: str) -> dict[str, ChangedFile]:
+    """Return the files whose hunks `write_hunk` wrote into a text."""
+    files: dict[str, list[tuple[int | None, str, str]]] = {}
+    rows: list[tuple[int | None, str, str]] | None = None
+    for line in text.split("\n"):
+        if rows is not None and (row := _ROW.fullmatch(line)):
+            rows.append((int(row[1]) if row[1].strip() else None, row[2], row[3]))
+        else:
+            heading = _HEADING.fullmatch(line)
+            rows = files.setdefault(heading[1], []) if heading else None
+    return {path: ChangedFile(path, "changed", (Hunk(tuple(rows)),)) for path, rows in files.items()}
+
+
+def number_text(path: str, text: str) -> ChangedFile:
+    """Return a whole text as a file whose lines are all there."""
+    lines = enumerate(text.replace("\r\n", "\n").removesuffix("\n").split("\n"), 1)
+    return ChangedFile(path, "document", (Hunk(tuple((number, " ", line) for number, line in lines)),))
 
 
 def cut_diff(files: Iterable[ChangedFile], most: int) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from massmem.core.errors import InputError
-from massmem.tools.diffs import ChangedFile, cut_diff, find_place, read_diff, unquote_name
+from massmem.core.diffs import ChangedFile, cut_diff, find_place, number_text, read_diff, read_hunks, unquote_name
 
 DIFF = """\
 diff --git a/src/shop.py b/src/shop.py
@@ -114,6 +114,21 @@ def test_parts_hold_every_line_once_and_fit() -> None:
     rows = [row for part in parts for row in part.splitlines() if " + line " in row]
     assert len(rows) == 2_400
     assert len(set(rows)) == 800  # the same in each of three files
+
+
+def test_a_prompt_has_the_lines_that_its_hunks_had(tmp_path: Path) -> None:
+    before = {"a b.py": b"".join(b"%d\n" % number for number in range(300)), "c, lines 1 to 2.py": b"x\n"}
+    after = {name: data.replace(b"5\n", b" 5 - \n\n") for name, data in before.items()}
+    after["c, lines 1 to 2.py"] = b"     1 + x\n"
+    files = read_changes(tmp_path, before, after)
+    text = "A question\n\n" + "\n\n".join(cut_diff(files.values(), 700)) + "\n\nThe end"
+    assert {path: file.numbered for path, file in read_hunks(text).items()} == {
+        path: file.numbered for path, file in files.items()
+    }
+
+
+def test_a_document_is_numbered_as_it_stands() -> None:
+    assert number_text("PLAN.md", "one\r\n\r\nthree\n").numbered == {1: "one", 2: "", 3: "three"}
 
 
 def test_a_line_longer_than_a_part_stands_whole() -> None:
