@@ -24,7 +24,7 @@ from massmem.config.home import massmem_home
 from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project
 from massmem.core.diffs import ChangedFile, Hunk, number_text, read_diff
-from massmem.core.errors import InputError
+from massmem.core.errors import InputError, LimitReached
 from massmem.core.records import COMMAND_LINE_USER
 from massmem.core.redact import redact_file
 from massmem.core.text import one_line
@@ -100,7 +100,9 @@ def review_command(
     write_out(format_review(review, output, dismissed=show_dismissed))
     if output != "text" and not quiet:
         notify(count_findings(review))
-    return EXIT_FINDINGS if fail_on is not None and review.reaches(fail_on) else 0
+    if fail_on is not None and review.reaches(fail_on):
+        return EXIT_FINDINGS
+    return LimitReached.exit_code if review.is_cut else 0
 
 
 async def _review(
@@ -125,7 +127,9 @@ async def _review(
     try:
         with stopper.watch(task, stop):
             await opened.start()
-            return await Reviews(opened, COMMAND_LINE_USER, root).review(change, show, again=again)
+            return await Reviews(opened, COMMAND_LINE_USER, root).review(
+                change, show, again=again, max_cost=options.limits.get("max_cost")
+            )
     finally:
         await opened.close()
 

@@ -65,6 +65,8 @@ class Review:
     sessions: Sequence[str]
     failed: Sequence[str] = ()
     """What went wrong: agents that failed, parts that were not reviewed."""
+    is_cut: bool = False
+    """Parts were not reviewed, because a limit was reached."""
 
     @property
     def standing(self) -> list[Finding]:

@@ -7,7 +7,7 @@ What the user has dismissed is a note of the project, which names the lines of c
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from massmem.config.models import ItemsConfig, TeamConfig
 from massmem.core.diffs import ChangedFile, CheckedPlace, ReadLines, cut_diff, find_place, read_hunks
@@ -85,38 +85,38 @@ class Reviews:
         self._team, self._owner, self._project = team, owner, project
         self._memories = Memories.of(team, owner, project)
 
-    async def review(self, change: Change, show: Show, *, again: bool = False) -> Review:
+    async def review(self, change: Change, show: Show, *, again: bool = False, max_cost: float | None = None) -> Review:
         """Review a change, part by part, and return all findings, with those that the user has dismissed.
 
-        again: ask anew what was reviewed before. Raises MassmemError, as Session.ask; InputError: there is nothing to
-        read in it.
+        again: ask anew what was reviewed before. max_cost: US dollars after which no further part is begun.
+
+        Raises MassmemError, as Session.ask; InputError: there is no line to read; TurnError: a part has no result.
         """
         parts = cut_diff(change.files, await self._measure_part())
         unread = [file for file in change.files if file.problem]
         if not parts:
             raise InputError("there is no line to review", "; ".join(f"{file.path}: {file.problem}" for file in unread))
         questions = [_write_question(change, parts, number) for number in range(len(parts))]
-        name = await self._choose_name(questions, again=again)
-        results: list[TurnResult] = []
+        name, results = await self._choose_name(questions, again=again), list[TurnResult]()
         for question in questions:
-            result = await self._find_result(name, question)
-            if result is None:
-                session = await Session.get_or_create(self._team, name, self._owner, project=self._project)
-                async with session:
+            if (result := await self._find_result(name, question)) is None:
+                if max_cost is not None and (_add_costs(results) or 0) >= max_cost:
+                    break
+                async with await Session.get_or_create(self._team, name, self._owner, project=self._project) as session:
                     await show(session, question)
                 result = await self._find_result(name, question)
             if result is None:
                 raise TurnError("the review has stopped", "the same command goes on where it stopped")
             results.append(result)
         files = {file.path: file for file in change.files}
-        return await self._collect(results, unread, lambda _: files, change.read_lines, [name])
+        review = await self._collect(results, unread, lambda _: files, change.read_lines, [name])
+        left = len(parts) - len(results)
+        return replace(review, is_cut=True, failed=[*review.failed, _explain_cut(left, len(parts))]) if left else review
 
     async def dismiss(self, finding_id: str, why: str) -> tuple[Finding, Memory]:
         """Note in the project that a finding is none; return both. Raises InputError: there is no such finding."""
         async for name, results in self._read_reviews():
-            review = await self._collect(
-                results, [], lambda result: read_hunks(result.question), lambda _: None, [name]
-            )
+            review = await self._collect(results, [], lambda result: read_hunks(result.question), _read_nothing, [name])
             for finding in review.findings:
                 if finding.id == finding_id:
                     return finding, (await self._memories.add(_write_note(finding, why)))[1]
@@ -170,11 +170,10 @@ class Reviews:
             for item in result.items
         ]
         order = {id(item): place for place, item in enumerate(sort_items([finding.merged for finding in findings]))}
-        costs = [result.usage.cost for result in results]
         return Review(
             sorted(findings, key=lambda finding: order[id(finding.merged)]), unread,
             "\n\n".join(filter(None, (result.summary for result in results))),
-            None if None in costs else sum(filter(None, costs)), sessions,
+            _add_costs(results), sessions,
             [f"{error.agent_id}: {error.error}" for result in results for error in result.errors],
         )  # fmt: skip
 
@@ -192,6 +191,15 @@ def _write_question(change: Change, parts: Sequence[str], number: int) -> str:
     )
     look = _LOOK if change.has_folder else ""
     return _TASK.format(what=change.what, look=look, part=others, text=parts[number]).replace(" \n", "\n")
+
+
+def _add_costs(results: Sequence[TurnResult]) -> float | None:
+    costs = [result.usage.cost for result in results]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+def _explain_cut(left: int, parts: int) -> str:
+    return f"{left} of {parts} parts were not reviewed: the limit of the cost is reached; the same command goes on"
 
 
 def _write_note(finding: Finding, why: str) -> str:

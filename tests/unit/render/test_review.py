@@ -104,7 +104,7 @@ def test_annotations_are_one_line_each_as_github_reads_them() -> None:
     first, second, third = format_review(REVIEW, "github").splitlines()
     assert first.startswith("::error title=Loop skips the first item,file=src/a shop.py,line=3,endLine=4::why Loop")
     assert second.startswith("::notice title=May be None,")
-    assert third.startswith("::notice title=a%25b%0D%0A%3A%3Aerror%3A%3Ax%2C y%3A ")
+    assert third.startswith("::notice title=a%25b%0A%3A%3Aerror%3A%3Ax%2C y%3A ")
 
 
 @pytest.mark.parametrize(
