@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 Stage = Literal["received", "respond"]
 
-_STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested | ev.AgentFailed
+_STEPS = ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ItemsChecked | ev.ParamRequested | ev.AgentFailed
 _PROVIDERS = {
     "gemini": "gcp.gemini", "grok": "x_ai", "mistral": "mistral_ai", "azure_openai": "azure.ai.openai",
     "bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai",
@@ -77,7 +77,7 @@ class TurnTrace:
         match event:
             case ev.AgentStarted(agent_id=agent_id):
                 self._open[agent_id] = self._begin(self.otel, event)
-            case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.AgentFailed():
+            case _ if isinstance(event, _STEPS):
                 self._end(event)
             case ev.TurnCompleted(winner=winner, usage=usage):
                 if (presenting := self._open.pop(winner, None)) is not None:

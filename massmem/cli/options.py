@@ -188,6 +188,7 @@ def format_time(moment: datetime) -> str:
 
 Output = Literal["live", "plain", "jsonl", "json"]
 Show = Literal["all", "dissent", "answer", "report"]
+Shape = Literal["vote", "union", "revise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,8 @@ class RunOptions:
     """Id of the only agent of the team that is asked; "": the first; None: all."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
+    shape: Shape | None = None
+    """None: as configured."""
     system: str | None = None
     """Instructions for all agents."""
     session_config: str | None = None
@@ -345,6 +348,14 @@ Solo = Annotated[
     str | None,
     typer.Option(metavar="[ID]", help="Ask one agent of the team alone: the first, or the one with this id."),
 ]
+TurnShape = Annotated[
+    Shape | None,
+    typer.Option(
+        metavar="SHAPE",
+        help="vote, union or revise. vote: one answer wins; union: the agents list items, which the others confirm or "
+        "reject; revise: one drafts, the others criticise, it revises. [default: as configured, else vote]",
+    ),
+]
 Full = Annotated[bool, typer.Option("--full", help="Ask all agents, also where two or one would be enough.")]
 System = Annotated[
     str | None, typer.Option("--system", "-s", metavar="TEXT", help="Instructions for all agents, before their own.")
@@ -411,6 +422,7 @@ def ask(
     model: Model = None,
     solo: Solo = None,
     full: Full = False,
+    shape: TurnShape = None,
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
@@ -448,7 +460,7 @@ def ask(
     options = RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
-        config=config, model=model, solo=solo, full=full, system=system, session_id=session_id,
+        config=config, model=model, solo=solo, full=full, shape=shape, system=system, session_id=session_id,
         owner=owner, project=read_project(project, is_global=is_global),
         choose_session=choose_session, newest=newest, show=show,
         limits=_check_limits(timeout, max_cost, max_tokens),

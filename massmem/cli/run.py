@@ -182,6 +182,7 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = add_folders(config, options)
     if options.show == "report" and config.coordination.presentation != "as_is":
         config = change_coordination(config, presentation="report")
+    config = change_coordination(config, shape=options.shape) if options.shape else config
     config = replace_agents(config, options.model, options.system)
     return config if options.solo is None else config.select_agent(options.solo)
 

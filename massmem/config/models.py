@@ -387,7 +387,27 @@ class AgentConfig(AgentSpec):
         return bool(self.mcp_servers or self.folders)
 
 
+class ItemsConfig(Section):
+    """What agents list in a turn of shape union."""
+
+    kinds: tuple[str, ...] = Field(default=("finding", "risk", "option", "idea"), min_length=1, max_length=20)
+    """What an item can be."""
+    task: str = "List what you have to say to this as separate items."
+    """What to list; stands behind the question."""
+    check: str = "Say of each whether it is right."
+    """What the others are asked about the items."""
+    places: bool = True
+    """Items have a place, a severity and a quote, as far as they are about a text."""
+
+
 class CoordinationConfig(Section):
+    shape: Literal["vote", "union", "revise"] = "vote"
+    """vote: one answer wins; union: agents list items, which are merged, and the others confirm or reject them; revise:
+    the first agent drafts, the others criticise, it revises."""
+    items: ItemsConfig = ItemsConfig()
+    """The form of the items of a union."""
+    draft: Literal["own", "given"] = "own"
+    """given: of shape revise, the text of the question's files is the draft, else the question itself."""
     max_rounds: int = Field(default=3, ge=1, le=20)
     """Rounds of a turn: agents answer in the first and can only vote in the last."""
     majority_wins: bool = True

@@ -10,6 +10,9 @@ Order within one turn:
    agents; `depth_decided` follows their results, and then the rest of the round, unless they are enough.
    Events of different agents interleave, those of one agent do not. `ballots_voided` follows the last of them when
    a new answer came in. When an agent asked the user for a value, `turn_waiting` follows instead and ends the run.
+   In a union (`turn_started.shape`) the first round brings `answer_submitted` with items, `items_merged` follows it,
+   and a second round may bring `items_checked`. To revise, one agent answers in the first round; then rounds of
+   `items_given`, with `items_merged` behind them, and of the author's next `answer_submitted` take turns.
 3. `winner_decided` comes once, unless no agent answered.
 4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
    be a report may be followed by another one without.
@@ -38,12 +41,14 @@ from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import msgspec
 
+from massmem.core.items import Check, Item, UnionItem
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
 from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
-Step = Literal["answer", "vote", "present"]
+Step = Literal["answer", "vote", "present", "check", "criticise", "revise"]
+Shape = Literal["vote", "union", "revise"]
 Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
@@ -69,6 +74,8 @@ Decision = Literal[
     "no_vote_held",
     "unanimous",
     "majority",
+    "union",
+    "revise",
 ]
 
 
@@ -150,6 +157,8 @@ class TurnStarted(SourceEvent):
     """Key under which the client sent the question; the same key is never asked twice. Empty: none."""
     full: bool = False
     """All agents are asked, whatever `coordination.depth` says."""
+    shape: Shape = "vote"
+    """How the turn comes to its end, see `coordination.shape`."""
     answer_schema: dict[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
     attachments: tuple[AttachedFile, ...] = ()
@@ -274,6 +283,49 @@ class AnswerSubmitted(AgentSourceEvent):
     """Sources of `content`; `[n]` in it names the n-th."""
     fallback: str = ""
     """The model that answered in place of the agent's own, which had failed; empty: its own."""
+    items: tuple[Item, ...] | None = None
+    """What the agent lists, in a union; `content` has the same for people."""
+    unread: tuple[str, ...] = ()
+    """Beginnings of entries of its list that could not be read."""
+    replies: tuple[Check, ...] = ()
+    """What the author of a draft did with each point of criticism, see `items_merged`: confirm, it revised the text;
+    reject, it did not, and why."""
+    is_given: bool = False
+    """It is the user's draft, which the agent is to revise."""
+
+
+class ItemsGiven(AgentSourceEvent):
+    """An agent criticised a draft."""
+
+    items: tuple[Item, ...]
+    unread: tuple[str, ...] = ()
+    """As in `answer_submitted`; the next two as well."""
+    truncated: bool = False
+    fallback: str = ""
+    usage: Usage
+
+
+class ItemsMerged(EventBase):
+    """What agents listed, or criticised, with what is the same as one item."""
+
+    round: int
+    items: tuple[UnionItem, ...]
+    by: str = ""
+    """The agent that compared those for which code could not tell; empty: none was asked."""
+    compared: int = 0
+    """Pairs that it compared."""
+    usage: Usage = Usage()
+    """Of comparing them."""
+
+
+class ItemsChecked(AgentSourceEvent):
+    """An agent said what it thinks of items that it had not found itself."""
+
+    checks: tuple[Check, ...]
+    truncated: bool = False
+    """As in `answer_submitted`; the next one as well."""
+    fallback: str = ""
+    usage: Usage
 
 
 class BallotCast(AgentSourceEvent):
@@ -338,7 +390,7 @@ class WinnerDecided(EventBase):
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
     the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
     no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
-    confirmed the answer.
+    confirmed the answer. union: the agent writes the summary; revise: it wrote the draft; nobody has won.
     """
     not_asked: tuple[str, ...] = ()
     """Agents that were not asked in the last round, or not at all, since `depth_decided` says they are not needed."""
@@ -367,8 +419,9 @@ class TurnCompleted(SourceEvent):
     """How far the agents agree, as far as it is known, one sentence for people; empty for an agent alone."""
     escalated: bool = False
     """A person should look at the answer: it is unsure, see `verdict`."""
-    verdict: Verdict = "answered"
-    """unsure: less sure than coordination.max_error or escalate_below wants; `answer` says so, and what each said."""
+    verdict: Verdict | None = "answered"
+    """unsure: less sure than coordination.max_error or escalate_below wants; `answer` says so, and what each said.
+    null: answers were not compared, see `turn_started.shape`."""
     measured_confidence: MeasuredConfidence | None = None
     """How often answers of this team with such agreement were right; null: too few are known, or of another team."""
     candidates: tuple[VerdictCandidate, ...] = ()
@@ -629,6 +682,9 @@ Event = (
     | WebSearched
     | AgentRetrying
     | AnswerSubmitted
+    | ItemsGiven
+    | ItemsMerged
+    | ItemsChecked
     | BallotCast
     | ParamRequested
     | BallotsVoided

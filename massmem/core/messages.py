@@ -205,7 +205,12 @@ def remove_description(question: str, description: str) -> str:
 
 
 Role = Literal["system", "user", "assistant", "tool"]
-Purpose = Literal["answer", "vote", "present", "report", "summary", "extract", "describe", "compare"]
+Purpose = Literal[
+    "answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check", "criticise",
+    "revise",
+]  # fmt: skip
+FORMS: tuple[Purpose, ...] = ("report", "items", "check", "criticise", "revise")
+"""What agents fill in: nobody reads it as it comes, and half of it is worth nothing."""
 ToolChoice = Literal["required", "auto", "none"]
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")

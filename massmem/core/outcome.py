@@ -30,7 +30,8 @@ GAVE_UP = "the process that worked on this question died again and again, so tha
 
 _Progress = (
     ev.AnswerSubmitted | ev.BallotCast | ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed | ev.ParamRequested
-    | ev.UserReplied | ev.WinnerDecided | ev.AgentFailed | ev.DepthDecided
+    | ev.UserReplied | ev.WinnerDecided | ev.AgentFailed | ev.DepthDecided | ev.ItemsGiven | ev.ItemsMerged
+    | ev.ItemsChecked
 )  # fmt: skip
 """Steps that need not be done again when the turn is resumed."""
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr
 
 from massmem.core import events as ev
 from massmem.core.errors import LimitReached
+from massmem.core.items import Revision, UnionItem, sort_items
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
 from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
@@ -155,6 +156,12 @@ class TurnSummary(_ResultPart):
     """The model that wrote the answer in place of the winner's own, which had failed."""
     report: Report | None = None
     """Who says what, where the council was to report."""
+    shape: ev.Shape = "vote"
+    """How the turn comes to its end."""
+    items: tuple[UnionItem, ...] | None = None
+    """Of a union: what the agents found, first what most found and confirmed; contested ones last. Null: none yet."""
+    revisions: tuple[Revision, ...] | None = None
+    """Criticism of a draft, and what its author did; null: none yet."""
     winner: str | None = None
     """Whose answer came first, also in an unsure turn."""
     decided_by: ev.Decision | None = None
@@ -280,6 +287,10 @@ class TurnResult(TurnSummary):
         """Take an event into the count of votes, which needs the turn from its beginning."""
         if self.is_whole:
             self._tally.apply(event)
+            if (items := self._tally.items) is not None and self.shape == "union":
+                self.items = sort_items(items)
+            elif items is not None:
+                self.revisions = tuple(map(Revision.of, items))
 
     def _begin(self, event: ev.TurnStarted | ev.TurnResumed) -> None:
         if self.turn and (self.session_id, self.turn) != (event.session_id, event.turn):
@@ -289,7 +300,7 @@ class TurnResult(TurnSummary):
         self._began, self._end = event.at, None
         if isinstance(event, ev.TurnStarted):
             self.is_whole, self.started_at = True, event.at
-            self.parent, self.files = event.parent, event.attachments
+            self.parent, self.files, self.shape = event.parent, event.attachments, event.shape
         self.status, self.ended_at, self.seconds, self.stopped_by = "running", None, None, None
         self.waiting_for, self.errors, self.plan = None, [], []
         for agent_id in event.agents:
@@ -304,6 +315,8 @@ class TurnResult(TurnSummary):
                 self.depth = event.reason
                 self.find_agent(event.asked[0]).usage += event.usage
                 self.not_asked = [] if event.next else [a.id for a in self.agents if a.id not in event.asked]
+            case ev.ItemsMerged(by=agent) if agent:
+                self.find_agent(agent).usage += event.usage
             case ev.BallotsVoided():
                 for ballot in (b for agent in self.agents if agent.id in event.agents for b in agent.ballots):
                     ballot.stands = False
@@ -327,6 +340,8 @@ class TurnResult(TurnSummary):
                 self.find_agent(event.agent_id).begin(event.at)
             case ev.AnswerSubmitted() | ev.BallotCast() | ev.ParamRequested() | ev.AgentFailed():
                 self._finish_step(event)
+            case ev.ItemsGiven() | ev.ItemsChecked():
+                self.find_agent(event.agent_id).finish(event.at, event.usage)
             case _:
                 pass
 

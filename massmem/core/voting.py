@@ -13,6 +13,7 @@ from typing import Self
 from massmem.core import events as ev
 from massmem.core.citations import merge_citations, remove_marks
 from massmem.core.criticism import Criticism, build_label, replace_names
+from massmem.core.items import Item, UnionItem, add_checks
 from massmem.core.messages import Candidate, Citation, Usage
 from massmem.core.outcome import Waiting
 from massmem.core.short_answers import ShortAnswer, list_keys, read_short_answer
@@ -250,6 +251,11 @@ class Tally:
     winner: ev.WinnerDecided | None = None
     answer_now: bool = False
     answer_count: int = 0
+    shape: ev.Shape = "vote"
+    lists: dict[str, tuple[Item, ...]] = field(default_factory=dict[str, tuple[Item, ...]])
+    """What agents listed, and what was not merged yet, by agent."""
+    items: tuple[UnionItem, ...] | None = None
+    """Merged, with what others say of them; None: nothing was merged yet."""
     usage: Usage = field(default_factory=Usage)
     waiting: Waiting = field(default_factory=Waiting)
     """Requests to the user; an agent that asked has not acted."""
@@ -260,6 +266,7 @@ class Tally:
         match event:
             case ev.TurnStarted(agents=agents, seed=seed, usage=usage):
                 self.agents, self.seed, self.weights, self.names = agents, seed, event.weights, event.names
+                self.shape = event.shape
                 self.usage += usage
             case ev.TurnResumed(agents=agents):
                 self.names = {**self.names, **event.names}
@@ -286,6 +293,7 @@ class Tally:
             case _:
                 pass
         self._apply_depth(event)
+        self._apply_items(event)
         self.waiting.apply(event)
 
     def apply_all(self, events: Iterable[ev.Event]) -> None:
@@ -308,6 +316,21 @@ class Tally:
         self.depth, self.first_agree = event, len(self.answers) > 1 and self.has_one_answer
         self.acting += tuple(agent for agent in event.next if agent not in self.acting)
         self.is_partial = not self.is_enough and len(self.acting) < len(self.agents)
+
+    def _apply_items(self, event: ev.Event) -> None:
+        if isinstance(event, ev.ItemsGiven | ev.ItemsChecked):
+            self.acted.add(event.agent_id)
+            self.usage += event.usage
+        match event:
+            case ev.AnswerSubmitted(agent_id=agent) | ev.ItemsGiven(agent_id=agent) if event.items is not None:
+                self.lists[agent] = event.items
+            case ev.AnswerSubmitted(agent_id=agent, replies=checks) | ev.ItemsChecked(agent_id=agent, checks=checks):
+                self.items = self.items and add_checks(self.items, agent, checks)
+            case ev.ItemsMerged():
+                self.items, self.lists = (*(self.items or ()), *event.items), {}
+                self.usage += event.usage
+            case _:
+                pass
 
     @property
     def is_enough(self) -> bool:
@@ -438,6 +461,8 @@ class Tally:
 
     def find_dissent(self, winner: str) -> "Dissent | None":
         """Return who agrees with this agent's answer; None when nobody else answered or voted."""
+        if self.shape != "vote":
+            return None
         answers = {a.agent_id: a for a in sorted(self.answers.values(), key=lambda answer: answer.number)}
         ballots = {voter: (choice, self.reasons.get(voter, "")) for voter, choice in self.ballots.items()}
         return find_dissent(winner, answers, ballots, self.same)

@@ -83,7 +83,7 @@ async def ask(provider: ChatProvider, request: ChatRequest) -> Reply:
     return reply
 
 
-_SEARCHING: tuple[Purpose, ...] = ("answer", "vote")
+_SEARCHING: tuple[Purpose, ...] = ("answer", "vote", "items", "check", "criticise")
 """What agents may search the web for; a presentation rests on what the answers found."""
 
 

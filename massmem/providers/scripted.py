@@ -166,8 +166,19 @@ class ScriptConfig(BaseModel):
     """Descriptions of pictures; by default what is seen."""
     compare: tuple[ScriptedReply, ...] = ()
     """What two answers have in common, as JSON; by default they differ."""
+    items: tuple[ScriptedReply, ...] = ()
+    """Items of a union, as JSON; by default one finding."""
+    check: tuple[ScriptedReply, ...] = ()
+    """What it says of the items of others, as JSON; by default it confirms all."""
+    criticise: tuple[ScriptedReply, ...] = ()
+    """Criticism of a draft, as JSON; by default none."""
+    revise: tuple[ScriptedReply, ...] = ()
+    """A revision, as JSON; by default nothing is changed."""
 
-    @field_validator("answer", "vote", "present", "report", "summary", "extract", "describe", "compare", mode="before")
+    @field_validator(
+        "answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check",
+        "criticise", "revise", mode="before",
+    )  # fmt: skip
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"
@@ -241,7 +252,7 @@ class ScriptedProvider(AlwaysReady):
             position += 1
         reply = replies[position]
         # A model without tool calls is asked whether it needs one before it answers.
-        if request.purpose == "answer" and request.schema is not None and not reply.call:
+        if request.purpose != "vote" and "'answer_now'" in str(request.schema) and not reply.call:
             return ScriptedReply(raw='{"action": "answer_now"}')
         self._positions[request.purpose] = position + 1
         return reply
@@ -395,6 +406,11 @@ def _default_report(request: ChatRequest) -> ScriptedReply:
     return ScriptedReply(raw=json.dumps(report))
 
 
+def _default_check(request: ChatRequest) -> ScriptedReply:
+    numbers = re.findall(r"^- \*\*(\d+)\. ", request.messages[-1].content, re.MULTILINE)
+    return ScriptedReply(raw=json.dumps({"checks": [{"item": int(n), "stand": "confirm"} for n in numbers]}))
+
+
 _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "answer": lambda request: ScriptedReply(text=f"Answer of {request.agent_id}."),
     "vote": lambda _: ScriptedReply(vote="first"),
@@ -404,6 +420,10 @@ _DEFAULT_REPLIES: Mapping[Purpose, Callable[[ChatRequest], ScriptedReply]] = {
     "extract": lambda _: ScriptedReply(text="[]"),
     "describe": lambda _: ScriptedReply(text="I see: {seen}."),
     "compare": lambda _: ScriptedReply(raw='{"difference": "their words", "same": false}'),
+    "items": lambda request: ScriptedReply(raw=json.dumps({"items": [{"title": f"Finding of {request.agent_id}."}]})),
+    "check": _default_check,
+    "criticise": lambda _: ScriptedReply(raw='{"items": []}'),
+    "revise": lambda _: ScriptedReply(raw='{"replies": [], "text": ""}'),
 }
 
 

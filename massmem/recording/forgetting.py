@@ -217,7 +217,7 @@ MARK = "[forgotten]"
 
 STRUCTURE = frozenset(
     """
-    type at schema_version session_id turn agents agent_id names winner winner_name agent_name choice request seed
+    shape type at schema_version session_id turn agents agent_id names winner winner_name agent_name choice request seed
     round step channel call_id batch name param by why source activity role limit entries votes not_asked usage weights
     action kind made_from fallback asked next same verdict measured_confidence
     """.split()  # noqa: SIM905 - a list literal of this length reads badly

@@ -94,7 +94,7 @@ async def read_tool_words(
     results = list_results(messages)
     if results and messages[0].seq > 1:
         users += [m for m in await store.read_conversation(session_id, messages[0].seq, _EARLIER) if m.kind == "user"]
-    answers = [message for message in messages if message.kind == "assistant" and not message.final]
+    answers = [m for m in messages if m.kind == "assistant" and not m.final and is_remembered(m)]
     return TurnWords(results, [message.content for message in users], answers)
 
 

@@ -50,7 +50,10 @@ _STYLES = {
     "asking": "yellow",
     "not asked": "dim",
 }
-_WORK = {"answer": "answering", "vote": "voting", "present": "writing", None: "working"}
+_WORK = {
+    "answer": "answering", "vote": "voting", "present": "writing", "check": "checking", "criticise": "criticising",
+    "revise": "revising", None: "working",
+}  # fmt: skip
 _NAME_WIDTH = 20
 _WIDE = 60
 _VERY_WIDE = 100

@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from massmem.core import events as ev
 from massmem.core.calls import describe_call, shorten_tool_name
+from massmem.core.items import write_list
 from massmem.core.messages import Usage
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
@@ -28,6 +29,8 @@ _DECISIONS = {
     "majority": "more than half of the voices gave this answer",
     "no_vote": "nobody could vote",
     "no_vote_held": "no vote was held",
+    "union": "writes the summary",
+    "revise": "wrote the text",
 }
 _LIMITS = {"timeout": "time limit reached", "cost": "cost limit reached", "tokens": "token limit reached"}
 _WORK_CUTS: Mapping[ev.WorkCut, str] = {
@@ -105,6 +108,8 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
 
 def describe_winner(event: ev.WinnerDecided, view: TurnView) -> str:
     """Return `critic wins: 2 of 3 votes, consensus`, or `2 of 2 votes, enough without a vote of writer`."""
+    if event.by in ("union", "revise"):
+        return f"{view.name(event.agent_id)} {_DECISIONS[event.by]}"
     total = sum(event.votes.values())
     votes = f"{event.votes.get(event.agent_id, 0)} of {pluralize(total, 'vote')}, " if total else ""
     rest = f" without a vote of {', '.join(map(view.name, event.not_asked))}" if event.by == "early_stop" else ""
@@ -285,6 +290,9 @@ def _describe_turn(event: ev.Event, view: TurnView) -> str | None:
             line = f"{view.round_title}: {', '.join(map(view.name, event.agents))}"
         case ev.DepthDecided():
             line = event.text
+        case ev.ItemsMerged():
+            compared = f", {pluralize(event.compared, 'pair')} compared by {view.name(event.by)}" if event.by else ""
+            line = f"{pluralize(len(event.items), 'item')}{compared}"
         case ev.BallotsVoided():
             line = f"a new answer arrived; voting again: {', '.join(map(view.name, event.agents))}"
         case ev.AnswerNowRequested():
@@ -319,6 +327,12 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
         case ev.BallotCast():
             reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
+        case ev.ItemsGiven():
+            line = f"{name} criticises{_format_effort(event, view)}: {redact_line(write_list(event.items), _EXCERPT)}"
+        case ev.ItemsChecked():
+            stands = [check.stand for check in event.checks]
+            counts = (f"{stands.count(s)} {s}ed" for s in ("confirm", "reject") if s in stands)
+            line = f"{name} has looked{_format_effort(event, view)}: {', '.join(counts) or 'cannot tell'}"
         case ev.ParamRequested():
             line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
         case ev.AgentFailed():
@@ -348,7 +362,9 @@ def _describe_tool(event: ev.ToolCalled | ev.ToolReturned, view: TurnView) -> st
             assert_never(event)
 
 
-def _format_effort(event: ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested, view: TurnView) -> str:
+def _format_effort(
+    event: ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ItemsChecked | ev.ParamRequested, view: TurnView
+) -> str:
     agent = view.agents[event.agent_id]
     cost = f", {format_dollars(agent.result.usage.cost)}" if agent.result.usage.cost else ""
     model = "" if isinstance(event, ev.ParamRequested) or not event.fallback else f", by {one_line(event.fallback)}"
@@ -359,7 +375,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report",
+    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

@@ -18,13 +18,19 @@ AgentEvent = (
     | ev.AgentRetrying
     | ev.AnswerSubmitted
     | ev.BallotCast
+    | ev.ItemsGiven
+    | ev.ItemsChecked
     | ev.ParamRequested
     | ev.AgentFailed
 )
-Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked"]
+Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked", "listed", "checked"]
 _PHASES: dict[str, Phase] = {
-    "answer_submitted": "answered", "ballot_cast": "voted", "param_requested": "asking", "agent_failed": "failed"
+    "answer_submitted": "answered", "ballot_cast": "voted", "param_requested": "asking", "agent_failed": "failed",
+    "items_given": "listed", "items_checked": "checked",
 }  # fmt: skip
+
+_ROUNDS = {"union": ("items", "items of others", ""), "revise": ("draft", "criticism", "revision")}
+"""Of turns of a shape, what their rounds are."""
 
 CHARACTERS_PER_TOKEN = 4
 _TAIL = 1_200
@@ -165,6 +171,8 @@ class TurnView:
     def round_title(self) -> str:
         """`round 1 of 3, answers`, `round 2 of 3, improve or vote` or `round 3 of 3, last votes`."""
         number = self.result.rounds
+        if self.result.shape != "vote":
+            return f"round {number}, {_ROUNDS[self.result.shape][min(number, 2 + number % 2) - 1]}"
         task = "answers" if number == 1 else "last votes" if self.final_round else "improve or vote"
         total = f" of {self.max_rounds}" if self.max_rounds and len(self.agents) > 1 else ""
         return f"round {number}{total}, {task}"

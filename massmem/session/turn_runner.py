@@ -30,10 +30,11 @@ from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respon
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.budget import Budget
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
 from massmem.turn.param_dialog import ParamDialog, ReplyReading
+from massmem.turn.shapes import run_turn
 from massmem.turn.tool_loop import AgentTools, Confirmations
 from massmem.turn.vision import Description, describe, find_describer
 
@@ -135,6 +136,8 @@ class TurnRunner:
         replaces: int | None = None,
     ) -> None:
         """Do what `Session.ask` does: what is left of the turn before, and the new turn."""
+        if answer_schema is not None and (shape := self._config.coordination.shape) != "vote":
+            raise InputError(f"an answer of shape {shape} has a form of its own", "leave out the schema")
         self._request = (request, question)
         files = tuple(attachment.file for attachment in attachments)
         last, newest, state = await self._read_beginning()
@@ -343,6 +346,7 @@ class TurnRunner:
     ) -> dict[str, Agent]:
         """Return the agents with what they begin the turn with, by id. Raises StoreError: the log cannot be read."""
         team, ask_context = self._team, self.dialog.build_ask_context(turn.replies)
+        settings = team.config.coordination
         await team.tools.wait_until_ready()
         contexts = await self._history.build_contexts(turn.session_id, turn.number, turn.question, providers)
         shown = await load_attachments(team.store, turn.session_id, turn.attachments)
@@ -355,9 +359,9 @@ class TurnRunner:
                 team.tools.get_toolbox(config.id),
                 config.display_name,
                 turn.events,
-                team.config.coordination.max_tool_rounds,
+                settings.max_tool_rounds,
                 recorded=config.memory.recording.record_all_tool_calls,
-                votes=len(self._agents) > 1 and team.config.coordination.max_rounds > 1,
+                votes=len(self._agents) > 1 and settings.max_rounds > 1 and settings.shape == "vote",
                 confirmations=confirmations,
             )
             sees = provider.abilities.vision is not False

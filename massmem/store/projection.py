@@ -91,6 +91,9 @@ class LogPosition:
 _SilentEvent = (
     ev.AgentStarted
     | ev.DepthDecided
+    | ev.ItemsGiven
+    | ev.ItemsMerged
+    | ev.ItemsChecked
     | ev.AgentDelta
     | ev.AgentBusy
     | ev.WebSearched
@@ -220,7 +223,9 @@ def _(event: ev.TurnWaiting, position: LogPosition) -> list[Change]:
 @_project.register
 def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
     agent = (event.winner, 0)
-    metadata = {"presented": event.presented, **_list_citations(event.citations), **_name_agent(event.winner_name)}
+    # An answer that is shown as it is was recorded when it was submitted; lists and drafts are not.
+    is_new = event.presented or event.verdict is None
+    metadata = {"presented": is_new, **_list_citations(event.citations), **_name_agent(event.winner_name)}
     final = _message(position, "assistant", event.answer, agent=agent, final=True, metadata=metadata)
     final.row.update(confidence=event.confidence, escalated=event.escalated)
     # An unsure turn is remembered as one that nobody won: all its answers are labelled as not chosen.
@@ -229,8 +234,7 @@ def _(event: ev.TurnCompleted, position: LogPosition) -> list[Change]:
     return [
         *_reasoning(position, agent, event.reasoning),
         final,
-        # An answer that is shown as it is was recorded when it was submitted.
-        *(_episode(position, event.winner, event.answer) if event.presented else []),
+        *(_episode(position, event.winner, event.answer) if is_new else []),
         _recording(position, "complete", winner),
         QueueExtraction(position.seq, position.time),
         UpdateTurn(ended),

@@ -59,10 +59,10 @@ from massmem.tools.answer_schema import FormError, native_schema, read_value
 from massmem.turn.compressor import AgentContext, Reading, read_question
 from massmem.turn.fallback import Fallbacks, drop_pictures
 from massmem.turn.prompt_builder import Prompt
-from massmem.turn.request import RequestSender, Step, StepCost, Task
+from massmem.turn.request import Filled, Form, RequestSender, Step, StepCost, Task
 from massmem.turn.tool_loop import AgentTools, ToolLoop
 
-StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ParamRequested
+StepResult = ev.AnswerSubmitted | ev.BallotCast | ev.ItemsGiven | ev.ItemsChecked | ev.ParamRequested
 """Of a step of a round."""
 
 _MAX_REASONS, _WINDOW_PER_REASON = 8, 600
@@ -198,6 +198,16 @@ class Agent:
         read = partial(self._read_vote, candidates=task.candidates, final=final)
         build = partial(self._ask_for_vote, final=final, criticism=self._select(task.criticism))
         return await self._act(step, build, read, may_ask=not final)
+
+    async def fill_in(self, task: Task, form: Form) -> Filled | StepResult:
+        """Fill in a form, with tools, or ask the user for what is missing."""
+        step = await self._start(form.purpose, task)
+        filled = await self._work(step, partial(self._ask_for_form, form=form), partial(_read_form, form=form))
+        if not isinstance(filled, Filled):
+            return self._to_event(filled, step)
+        reply, cost = step.reply, step.cost.usage
+        parts = reply.reasoning, cost, reply.is_truncated, self.fallbacks.name, step.work_cut
+        return Filled(filled.value, filled.text, *parts)
 
     async def present(self, task: Task) -> Presentation:
         """Write the final answer from all candidates, of which one is this agent's own.
@@ -349,7 +359,19 @@ class Agent:
         *,
         may_ask: bool = True,
     ) -> StepResult:
-        """Send requests and run the tools that the replies call, until a reply is an action; allow one repair.
+        action = await self._work(step, build, read, may_ask=may_ask)
+        assert not isinstance(action, Filled)
+        return self._to_event(action, step)
+
+    async def _work(
+        self,
+        step: Step,
+        build: Callable[[Prompt, ToolLoop], Prompt],
+        read: Callable[[Reply], Action | Filled | _Unusable],
+        *,
+        may_ask: bool = True,
+    ) -> Action | Filled:
+        """Send requests and run the tools that the replies call, until a reply can be used; allow one repair.
 
         may_ask: the user may be asked to allow a call.
         """
@@ -362,21 +384,19 @@ class Agent:
             ends = ACTIONS if is_vote or self._list_spare_tools(()) else (ASK_USER,)
             if calls := tools.find_calls(step.reply, ends):
                 if (request := tools.request_permission(calls, may_ask=may_ask)) is not None:
-                    return self._to_event(request, step)
+                    return request
                 await tools.run(calls)
                 continue
-            if not is_vote and step.prompt.schema is not None:
-                # A model without tool calls was asked if it needs a tool: an answer itself has no schema.
+            if not (is_vote or self._native) and tools.specs:  # it was asked whether it needs one
                 tools.close()
                 continue
             action = read(step.reply)
             if isinstance(action, NewAnswer):
                 action = _remove_frame(action, step.prompt, repaired=repaired)
             if not isinstance(action, _Unusable):
-                break
+                return action
             self._ask_for_repair(action, step, tools, repaired=repaired)
             repaired = True
-        return self._to_event(action, step)
 
     async def _update_work(self, step: Step, tools: ToolLoop) -> ev.Notice | None:
         """Put the newest results into the prompt. Return what the user is told when the work has to end now."""
@@ -528,6 +548,17 @@ class Agent:
             choice = "none"
         return replace(prompt.with_message(lambda _: answer, tools.end_note), tools=names, tool_choice=choice)
 
+    def _ask_for_form(self, prompt: Prompt, tools: ToolLoop, *, form: Form) -> Prompt:
+        if not form.tools:
+            tools.close()
+        if tools.specs and not self._native:
+            return self._ask_for_answer(prompt, tools)  # which of them comes next
+        message = form.write(self._add_param_values(prompt.question))
+        specs = tools.request_specs if self._native else ()
+        schema, choice = (None, "auto" if tools.specs else "none") if specs else (form.schema, "required")
+        prompt = prompt.with_message(lambda _: message, tools.end_note)
+        return replace(prompt, tools=specs, schema=schema, tool_choice=choice)
+
     def _ask_for_vote(self, prompt: Prompt, tools: ToolLoop, *, final: bool, criticism: Sequence[str]) -> Prompt:
         native, text = self._native, self._add_param_values(prompt.question)
         labels = _list_votable(prompt.candidates)
@@ -619,6 +650,14 @@ class Agent:
                 return ev.ParamRequested(
                     agent_id=self.id, round=round_, param=param, prompt=prompt, reasoning=reasoning, usage=usage
                 )
+
+
+def _read_form(reply: Reply, form: Form) -> Filled | _Unusable:
+    text = _require_text(_read_submitted(reply))
+    try:
+        return Filled(form.read(text), text)
+    except ActionError as e:
+        return _Unusable(str(e), prompts.build_repair_prompt(str(e), "value"))
 
 
 def _list_votable(candidates: Sequence[Candidate]) -> list[str]:

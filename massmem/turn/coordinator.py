@@ -27,7 +27,6 @@ from massmem.core.errors import (
 from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.params import ParamSpec
 from massmem.core.reporting import Authors, report_votes
-from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import (
     NO_VOTE,
     Calibration,
@@ -84,41 +83,10 @@ class Turn:
     withdraws: tuple[int, ...] = ()
 
 
-async def run_turn(
-    turn: Turn,
-    agents: Mapping[str, Agent],
-    settings: CoordinationConfig,
-    outbox: Outbox,
-    budget: Budget | None = None,
-    answer_now: asyncio.Event | None = None,
-) -> None:
-    """Run a turn, or the rest of it, and emit its events in the order that massmem.core.events states.
-
-    The last event is turn_completed, turn_failed or turn_waiting. Cancelling it cancels all requests.
-
-    agents: by id, in configuration order. settings.timeout counts from this call. budget: ends the turn when its
-    requests come to a limit. answer_now: once it is set, the turn ends with its answers so far, or with the first one.
-    """
-    deadline = asyncio.get_running_loop().time() + settings.timeout
-    is_adaptive = settings.depth == "adaptive" and not turn.full
-    policy = Policy(turn.calibration, settings.max_error, settings.escalate_below, adaptive=is_adaptive)
-    run = _TurnRun(turn, agents, settings, outbox, deadline, budget or Budget(), answer_now or asyncio.Event(), policy)
-    run.tally.apply_all(turn.events)
-    run.names = TurnResult.of(turn.events).names | {
-        agent.id: agent.name for agent in agents.values() if agent.name != agent.id
-    }
-    run.budget.begin(run.tally.usage, deadline)
-    if turn.events:
-        run.unreported_usage += turn.description.usage  # the first try was stopped, and its event has none
-    outbox.on_event = run.apply
-    run.open()
-    await run.run_rounds()
-    run.decide()
-    await run.conclude()
-
-
 @dataclass(slots=True)
-class _TurnRun:
+class TurnRun:
+    """A turn under way. Subclasses are turns of other shapes than a vote."""
+
     turn: Turn
     agents: Mapping[str, Agent]
     settings: CoordinationConfig
@@ -163,6 +131,7 @@ class _TurnRun:
                 seed=turn.seed,
                 weights=self._find_weights(),
                 full=turn.full,
+                shape=self.settings.shape,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,
@@ -189,7 +158,7 @@ class _TurnRun:
             return
         unfinished = tally.round > 0
         if unfinished:
-            await self._decide_depth()
+            await self._end_wave()
         while not self._ends_now:
             actors = tally.remaining_actors() if unfinished else self._next_actors()
             if not actors and not unfinished:
@@ -251,6 +220,10 @@ class _TurnRun:
     @property
     def _asks_for_text(self) -> bool:
         return asks_for_text(split_question(self.turn.question, self.turn.attachments)[0])
+
+    async def _end_wave(self) -> None:
+        """Do what follows once agents of a round have acted, also when the turn goes on after it was cut off."""
+        await self._decide_depth()
 
     async def _decide_depth(self) -> None:
         """Decide whether the agents that were asked first are enough; else the others act in the same round."""
@@ -326,7 +299,7 @@ class _TurnRun:
                 return
             asked.update(wave)
             await self._run_together([self._prepare_step(self.agents[agent], number, final=final) for agent in wave])
-            await self._decide_depth()
+            await self._end_wave()
 
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         cost, question = StepCost(find_end=self._find_end_of_work), self.turn.question
@@ -449,7 +422,10 @@ class _TurnRun:
         if not tally.answers:
             self.outbox.emit(self._build_failure())
         elif tally.winner is None:
-            self.outbox.emit(tally.decide_winner(self.limit, self.settings.max_rounds))
+            self.outbox.emit(self._decide_winner())
+
+    def _decide_winner(self) -> ev.WinnerDecided:
+        return self.tally.decide_winner(self.limit, self.settings.max_rounds)
 
     async def conclude(self) -> None:
         """Let the winner write the final answer, where that is wanted, and end the turn."""
@@ -535,9 +511,12 @@ class _TurnRun:
                 truncated=True,
                 citations=cited.citations,
             )
-            self.outbox.emit(answer)
+            self.outbox.emit(self._complete_cut_answer(answer))
         for _, usage in self.cut_answers.values():
             self.unreported_usage += usage
+
+    def _complete_cut_answer(self, answer: ev.AnswerSubmitted) -> ev.AnswerSubmitted:
+        return answer
 
     def _build_waiting(self, request: ev.ParamRequested) -> ev.TurnWaiting:
         waiting, name = self.tally.waiting, request.param

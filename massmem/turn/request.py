@@ -12,11 +12,13 @@ from massmem.core import events as ev
 from massmem.core.citations import Sources, clean_citations, join
 from massmem.core.errors import ContextOverflow, LimitReached, ProviderError
 from massmem.core.messages import (
+    FORMS,
     ActivityChunk,
     Candidate,
     ChatRequest,
     Citation,
     NoticeChunk,
+    Purpose,
     ReasoningChunk,
     Reply,
     RetryChunk,
@@ -72,6 +74,35 @@ class Task:
     """Of the others, a line each."""
     answer_schema: Mapping[str, Any] | None = None
     """The JSON Schema that the final answer has to fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What an agent fills in, in a step of a turn that is no vote."""
+
+    purpose: Purpose
+    write: Callable[[str], str]
+    """Returns the step's message for the question."""
+    read: Callable[[str], Any]
+    """Returns what a reply says. Raises ActionError: it does not have the form; the agent is told why, once."""
+    schema: Mapping[str, Any] | None = None
+    tools: bool = True
+    """The agent may look with its tools first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A form as an agent has filled it in."""
+
+    value: Any
+    """As `Form.read` returned it."""
+    text: str
+    reasoning: str = ""
+    usage: Usage = field(default_factory=Usage)
+    truncated: bool = False
+    fallback: str = ""
+    """As in `answer_submitted`; the next one as well."""
+    work_cut: ev.WorkCut | None = None
 
 
 @dataclass(slots=True)
@@ -152,7 +183,7 @@ class RequestSender:
         """Send one request, and a second one when its reply nears the end of the window or was cut at its limit."""
         room = room_to_wrap_up(step.prompt, self._compressor.budget, self._meter.buffer) - 2 * _MIN_WORDS
         # Half of a ballot is none, nor half of a report.
-        may_wrap_up = step.prompt.purpose not in ("vote", "report") and room >= MIN_TOKENS
+        may_wrap_up = step.prompt.purpose not in ("vote", *FORMS) and room >= MIN_TOKENS
         await self._stream(step, step.prompt.request(), may_break_off=may_wrap_up)
         if step.reply.finish is not None:
             await self._continue(step)
@@ -224,7 +255,7 @@ class RequestSender:
         """
         reply, retries, emit, round_ = step.reply, 0, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
-        quiet = request.purpose == "report" or (request.purpose == "answer" and request.schema is not None)
+        quiet = request.purpose in FORMS or (request.purpose == "answer" and request.schema is not None)
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:

@@ -31,9 +31,10 @@ from massmem.providers.base import ChatProvider
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
 from massmem.turn.compressor import AgentContext, Compressor, Recall, TokenMeter
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
 from massmem.turn.outbox import Outbox
 from massmem.turn.prompt_builder import Prompt
+from massmem.turn.shapes import run_turn
 
 Scripts = Mapping[str, dict[str, Any]]
 SEED = 7

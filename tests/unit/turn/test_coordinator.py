@@ -36,7 +36,8 @@ from massmem.memory.persistent import RecallOptions
 from massmem.providers import Providers
 from massmem.providers.base import Abilities, AlwaysReady
 from massmem.providers.pricing import Price
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
+from massmem.turn.shapes import run_turn
 from tests.support.contexts import RequestKeeper
 from tests.support.turns import SEED, Collector, agent_of, agents_of, check_order, config_of, only, play, run
 

@@ -28,8 +28,9 @@ from massmem.core.voting import Tally
 from massmem.providers.pricing import Price
 from massmem.render.turn_view import TurnView
 from massmem.tools.actions import AskContext
-from massmem.turn.coordinator import Turn, run_turn
+from massmem.turn.coordinator import Turn
 from massmem.turn.depth import asks_for_text, choose_first_agents, is_worth_comparing
+from massmem.turn.shapes import run_turn
 from tests.support.turns import SEED, Collector, agents_of, check_order, collect_turn, only, play, run
 
 NAMES = ("red", "green", "blue")
