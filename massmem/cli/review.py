@@ -182,8 +182,8 @@ def _change_of(name: str, data: bytes, read_lines: Callable[[str], Sequence[str]
     except InputError:
         if name in ("stdin", "git diff") or not text.strip():
             raise
-        return Change([_hide_secrets(number_text(name, text))], read_lines, "document", bool(root))
-    return Change([_hide_secrets(file) for file in files], cache(read_lines), "change", bool(root))
+        return Change([_hide_secrets(number_text(name, text))], read_lines, name, "document", bool(root))
+    return Change([_hide_secrets(file) for file in files], cache(read_lines), name, "change", bool(root))
 
 
 def _hide_secrets(file: ChangedFile) -> ChangedFile:

@@ -23,7 +23,9 @@ AgentEvent = (
     | ev.ParamRequested
     | ev.AgentFailed
 )
-Phase = Literal["waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked", "listed", "checked"]
+Phase = Literal[
+    "waiting", "working", "retrying", "answered", "voted", "asking", "failed", "not asked", "listed", "checked"
+]
 _PHASES: dict[str, Phase] = {
     "answer_submitted": "answered", "ballot_cast": "voted", "param_requested": "asking", "agent_failed": "failed",
     "items_given": "listed", "items_checked": "checked",
