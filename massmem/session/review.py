@@ -18,19 +18,21 @@ from massmem.core.records import Owner
 from massmem.core.text import one_line
 from massmem.core.turn_result import TurnResult
 from massmem.memory.compression import list_stems
-from massmem.memory.persistent import Memory, Selection
+from massmem.memory.persistent import Memory
+from massmem.recording.standing import read_standing
 from massmem.render.review import Finding, Review
 from massmem.session.memories import Memories
 from massmem.session.owners import list_own_sessions, memory_group, name_notes, to_stored_id
 from massmem.session.session import Session
 from massmem.session.team import Team
+from massmem.store.lookup import read_all_messages
 
 _NAME = "review_"
 _MOST_IN_PART, _LEAST_IN_PART = 60_000, 4_000
 """Characters of a part of the change."""
 _SHARE = 1.2
 """Characters of a part for each token of the smallest window: about two fifths of it."""
-_MOST_DISMISSED, _MOST_REVIEWS, _MOST_TURNS, _MOST_LINES = 10_000, 200, 1_000, 5
+_MOST_REVIEWS, _MOST_TURNS, _MOST_LINES = 200, 1_000, 5
 _ALIKE = 0.4
 """Share of the words of a title, from which on it is the dismissed one."""
 _DISMISSED = re.compile(
@@ -183,8 +185,9 @@ class Reviews:
         """Return what stands in the project's notes. What the user has forgotten, or put otherwise, does not count."""
         group = memory_group(self._config, self._owner)
         notes = to_stored_id(self._owner, name_notes(self._owner, group, self._project))
-        memories, _ = await self._memories.list(Selection(session_id=notes), _MOST_DISMISSED)
-        return [match for memory in memories if (match := _DISMISSED.fullmatch(memory.text))]
+        messages = [message.id async for message in read_all_messages(self._team.store, notes)]
+        standing = await read_standing(self._team.store, messages)  # from the log: memory may be off, or its index held
+        return [match for memory, _ in standing if (match := _DISMISSED.fullmatch(memory.text))]
 
 
 def _write_question(change: Change, parts: Sequence[str], number: int) -> str:
