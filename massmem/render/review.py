@@ -201,7 +201,8 @@ def _build_json(review: Review, shown: Sequence[Finding]) -> dict[str, Any]:
 def _describe(finding: Finding) -> dict[str, Any]:
     item, place = finding.merged.item, finding.place
     return {
-        "id": finding.id, "severity": item.severity, "kind": item.kind, "title": item.title, "reason": item.reason,
+        "id": finding.id, "severity": item.severity, "kind": item.kind, "title": item.title,
+        "titles": [one.title for one in finding.merged.versions], "reason": item.reason,
         "suggestion": item.suggestion,
         "place": place and {"file": place.path, "first": place.first, "last": place.last, "lines": list(place.lines)},
         "named": item.where, **_list_support(finding), "dismissed": finding.dismissed,
