@@ -79,7 +79,9 @@ NAMED_BY_STANDARDS = {"escalated", "failed"}
 VAGUE_NAMES = {
     "at", "begun", "each", "found", "given", "kept", "made", "mine", "news", "past", "said", "told", "wanted"
 }  # fmt: skip
-JSON_NAMES = {("core/evaluation.py", "at"), ("core/event_base.py", "at"), ("core/events.py", "at"), ("core/events.py", "kept")}
+JSON_NAMES = {(f"core/{name}.py", "at") for name in ("evaluation", "event_base", "events")} | {
+    ("core/events.py", "kept")
+}
 """Fields of events and reports: stored and public formats."""
 
 SCRIPTS_AND_TESTS = {

@@ -91,6 +91,8 @@ class Session:
         """Seconds that a question waits for another process to end its turn of this session."""
         self.seed: int | None = None
         """Orders the answers that each agent is shown in a new turn; None: a random number for every turn."""
+        self.remembers_questions = True
+        """False: what is asked is material to work on, and becomes no memory."""
         self._team = team
         self._config = team.config
         self._store = team.store
@@ -524,6 +526,7 @@ class Session:
 
     def _create_runner(self, lease: Lease) -> TurnRunner:
         self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop, self.seed)
+        self._runner.remembers_question = self.remembers_questions
         return self._runner
 
     @asynccontextmanager

@@ -80,6 +80,8 @@ class TurnRunner:
         """The number in the log of the event that was yielded last."""
         self.dialog = ParamDialog(team.config, SessionState(), 0)
         """Of the turn that runs."""
+        self.remembers_question = True
+        """As in Session."""
         self._session_id = lease.session_id
         self._team = team
         self._config = team.config
@@ -441,7 +443,7 @@ class TurnRunner:
         """Mark an event that must never become a memory: memory is off for its agent; for a question, for all."""
         match event:
             case ev.TurnStarted():
-                remember = bool(self._remembered)
+                remember = bool(self._remembered) and self.remembers_question
             case ev.TurnCompleted():
                 remember = event.winner in self._remembered
             case ev.SourceEvent():

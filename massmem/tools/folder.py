@@ -352,6 +352,11 @@ def _explain_name(names: Sequence[str]) -> str:
     return ""
 
 
+def is_secret(path: str) -> bool:
+    """Return whether a file is made for secrets, by its name and that of its folders."""
+    return _explain_name(path.split("/")) == SECRET
+
+
 def is_program(path: str) -> bool:
     """Return whether a file is program code, by its name."""
     return path.rpartition(".")[2].lower() in _PROGRAMS

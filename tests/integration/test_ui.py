@@ -269,6 +269,8 @@ def test_page_sets_up_a_team_while_nothing_is_set_up(
 
         wait_until(is_back)
         assert page.process.poll() is None
+
+
 def test_one_question_changes_who_answers_it(start_page: StartPage, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "pumps.md").write_text("The pump P-17 is in hall H-412.")

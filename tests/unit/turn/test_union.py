@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from massmem.turn.budget import Budget
 
 from massmem.config.models import CoordinationConfig, ItemsConfig
 from massmem.core.events import (
@@ -25,7 +26,6 @@ from massmem.core.events import (
 )
 from massmem.core.turn_result import TurnResult
 from massmem.turn.agent import Agent
-from massmem.turn.budget import Budget
 from massmem.turn.coordinator import Turn
 from massmem.turn.revise import RUNS
 from tests.support.turns import SEED, Scripts, agents_of, check_order, collect_turn, only
