@@ -80,8 +80,7 @@ def create_app(settings: Settings, on_error: Callable[[Exception], None]) -> Fas
         app.include_router(routes.router)
     app.mount(page.PATH, GZipMiddleware(page.PageFiles(), compresslevel=6))
     app.state.page_token = PageToken(settings.page_token, settings.page_file, settings.page_key)
-    app.state.is_done = False
-    app.state.server = settings.config.server
+    app.state.server, app.state.is_done = settings.config.server, False
     if mcp is not None:
         app.router.routes.append(Route(mcp.path, mcp, methods=["POST"], include_in_schema=False))
     app.add_middleware(BodyLimit, limits=settings.config.server.limits)

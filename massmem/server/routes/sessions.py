@@ -25,7 +25,7 @@ from massmem.memory.tokens import Buffer
 from massmem.server.dependencies import Authorized, CheckedRoute, Limit, Offset, QueryWords, SessionPath
 from massmem.server.errors import PROBLEMS, TURN_PROBLEMS
 from massmem.server.responses import read_results_of, show_event
-from massmem.server.schemas import MAX_LIST_LENGTH, Body, SmallBody
+from massmem.server.schemas import MAX_LIST_LENGTH, MAX_SESSION_ID_LENGTH, Body, SmallBody
 from massmem.session.owners import public_session_id
 from massmem.session.session import Session
 from massmem.session.team import Team
@@ -54,6 +54,7 @@ _EXPORT: dict[int | str, dict[str, Any]] = {
 }
 
 _TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+Within = Annotated[str | None, Query(max_length=MAX_SESSION_ID_LENGTH, description="It alone.", examples=["session_1"])]
 _FILE_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
 }
@@ -401,7 +402,7 @@ async def export(
 
 
 @router.get("/search")
-async def search(query: QueryWords, caller: Authorized, limit: Limit = 20, session_id: str | None = None) -> SearchHits:
+async def search(query: QueryWords, caller: Authorized, limit: Limit = 20, session_id: Within = None) -> SearchHits:
     """Find messages in one session, or in all sessions of the user, by their words."""
     within = None if session_id is None else await caller.sessions.get(session_id)
     words = query.split()

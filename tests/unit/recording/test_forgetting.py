@@ -204,7 +204,7 @@ async def test_nothing_is_forgotten_when_one_of_the_ids_names_no_memory(home_wit
     ids = (await home_with_memories.find_id("episode", "a"), "m" * 100)
     with pytest.raises(InputError, match=f"there is no memory '{'m' * 60}'$") as refusal:
         await home_with_memories.forget(Selection(ids=ids))
-    assert refusal.value.hint == "see them with: massmem memory list"
+    assert refusal.value.hint == "see them with: massmem memory list; in a conversation: /memory"
     await home_with_memories.record(WORDS)
     assert await home_with_memories.list(WORDS) == everything
 
