@@ -104,7 +104,7 @@ async def book(
     store: SessionStore,
     memory: PersistentMemory,
     rows: Sequence[RecordingJob],
-    spent: Mapping[str, Usage] | None = None,
+    spent: Mapping[str, Usage],
 ) -> None:
     """Store what was sent for rows in the logs of their turns; one request for several turns is divided by their rows.
 

@@ -98,7 +98,9 @@ def differ(server: CountingServer, body: Body) -> str | dict[str, str]:
     return vote(body) if offers(body, "vote") else f"My answer is number {len(server.requests)}, for a reason."
 
 
-def once(first: Callable[[CountingServer, Body], Any], then: Any = differ) -> Callable[[CountingServer, Body], Any]:
+def once(
+    first: Callable[[CountingServer, Body], Any], then: Callable[[CountingServer, Body], Any] = differ
+) -> Callable[[CountingServer, Body], Any]:
     """The first request gets one answer, all others another."""
     return lambda server, body: (first if len(server.requests) == 1 else then)(server, body)
 
