@@ -196,7 +196,8 @@ class EpisodeWriter:
         for part in (left[: len(left) - len(suspects)], *([row] for row in suspects)):
             async with self._count_death(part):
                 await self._write_part(part, counts)
-            await book(self._store, self._memory, part, {})
+            if part:
+                await book(self._store, self._memory, part, {})
 
     @asynccontextmanager
     async def _count_death(self, rows: Sequence[RecordingJob]) -> AsyncGenerator[None]:

@@ -23,6 +23,7 @@ from tests.support.json_server import serve_posts
 
 Body = dict[str, Any]
 Reply = tuple[int, str, bytes]
+Answer = Callable[["CountingServer", Body], Any]
 TOOLS = {"command": "python", "args": ["-m", "tests.support.tool_server"]}
 LONG = "The port of the staging server is 8042, and it was changed on a Monday. " * 60
 
@@ -98,9 +99,7 @@ def differ(server: CountingServer, body: Body) -> str | dict[str, str]:
     return vote(body) if offers(body, "vote") else f"My answer is number {len(server.requests)}, for a reason."
 
 
-def once(
-    first: Callable[[CountingServer, Body], Any], then: Callable[[CountingServer, Body], Any] = differ
-) -> Callable[[CountingServer, Body], Any]:
+def once(first: Answer, then: Answer = differ) -> Answer:
     """The first request gets one answer, all others another."""
     return lambda server, body: (first if len(server.requests) == 1 else then)(server, body)
 
