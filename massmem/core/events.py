@@ -601,7 +601,7 @@ class VersionChosen(EventBase):
 
 
 class UsageBooked(EventBase):
-    """What was sent for the turn beside its steps, mostly after its end. It adds to `usage` and `spent` of the result."""
+    """What was sent for the turn beside its steps, mostly after its end; it adds to `usage` and `spent`."""
 
     purpose: str
     usage: Usage

@@ -104,7 +104,7 @@ async def book(
     store: SessionStore,
     memory: PersistentMemory,
     rows: Sequence[RecordingJob],
-    spent: Mapping[str, Usage] | None = None,
+    spent: Mapping[str, Usage],
 ) -> None:
     """Store what was sent for rows in the logs of their turns; one request for several turns is divided by their rows.
 
@@ -196,7 +196,8 @@ class EpisodeWriter:
         for part in (left[: len(left) - len(suspects)], *([row] for row in suspects)):
             async with self._count_death(part):
                 await self._write_part(part, counts)
-            await book(self._store, self._memory, part, {})
+            if part:
+                await book(self._store, self._memory, part, {})
 
     @asynccontextmanager
     async def _count_death(self, rows: Sequence[RecordingJob]) -> AsyncGenerator[None]:

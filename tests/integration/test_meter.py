@@ -23,6 +23,7 @@ from tests.support.json_server import serve_posts
 
 Body = dict[str, Any]
 Reply = tuple[int, str, bytes]
+Answer = Callable[["CountingServer", Body], Any]
 TOOLS = {"command": "python", "args": ["-m", "tests.support.tool_server"]}
 LONG = "The port of the staging server is 8042, and it was changed on a Monday. " * 60
 
@@ -98,7 +99,7 @@ def differ(server: CountingServer, body: Body) -> str | dict[str, str]:
     return vote(body) if offers(body, "vote") else f"My answer is number {len(server.requests)}, for a reason."
 
 
-def once(first: Callable[[CountingServer, Body], Any], then: Any = differ) -> Callable[[CountingServer, Body], Any]:
+def once(first: Answer, then: Answer = differ) -> Answer:
     """The first request gets one answer, all others another."""
     return lambda server, body: (first if len(server.requests) == 1 else then)(server, body)
 
@@ -156,27 +157,27 @@ KINDS: dict[str, Kind] = {
         purposes=frozenset({"answer", "compare"}),
     ),
     "form that is repaired": Kind(
-        answer=once(lambda *_: "It is eighty.", lambda *_: '{"port": 8042}'),
+        answer=once(lambda _s, _b: "It is eighty.", lambda _s, _b: '{"port": 8042}'),
         more={"answer_schema": FORM},
         purposes=frozenset({"answer", "present"}),
     ),
-    "refused, then sent again": Kind(answer=once(lambda *_: error(503))),
+    "refused, then sent again": Kind(answer=once(lambda _s, _b: error(503))),
     "broken off after its usage, then sent again": Kind(
         answer=once(lambda s, _: s.reply("It is", 1, ends=False)),
     ),
     "broken off twice, given up": Kind(
         answer=lambda s, _: s.reply("It is", len(s.requests), ends=False), backend={"max_retries": 1}
     ),
-    "refused for good": Kind(answer=lambda *_: error(400), purposes=frozenset({"answer"})),
-    "one of three agents fails": Kind(answer=once(lambda *_: error(400)), agents=3, purposes=COUNCIL),
+    "refused for good": Kind(answer=lambda _s, _b: error(400), purposes=frozenset({"answer"})),
+    "one of three agents fails": Kind(answer=once(lambda _s, _b: error(400)), agents=3, purposes=COUNCIL),
     "fallback": Kind(
         answer=lambda s, b: error(400) if b["model"] == "stub" else differ(s, b),
         backend={"fallback": [{"type": "openai", "model": "other"}]},
     ),
     "cut reply that is continued": Kind(
-        answer=once(lambda s, _: s.reply("It is a", 1, "length"), lambda *_: " port with four digits.")
+        answer=once(lambda s, _: s.reply("It is a", 1, "length"), lambda _s, _b: " port with four digits.")
     ),
-    "empty reply": Kind(answer=lambda *_: ""),
+    "empty reply": Kind(answer=lambda _s, _b: ""),
     "content filter": Kind(answer=lambda s, _: s.reply("It", len(s.requests), "content_filter")),
     "question for a value": Kind(
         answer=lambda s, b: (
