@@ -163,7 +163,7 @@ def test_every_field_is_shown_or_said_to_be_for_programs() -> None:
         "started_at",
         "dissent",
     }
-    composed |= {"agreement", "confidence", "report"}
+    composed |= {"agreement", "confidence", "report", "items", "revisions"}
     assert fields - shown - flags - composed - ONLY_IN_JSON.keys() == set()
 
 
