@@ -675,6 +675,8 @@ def read_event(fields: Any) -> Event:
             fields = {**fields, "by": FORMER_DECISIONS.get(by, by)}
         case {"type": "depth_decided", "difference": text, **others}:
             fields = {**others, "type": "depth_decided", "text": text}
+        case _:
+            pass
     return msgspec.convert(fields, Event, strict=False)
 
 
@@ -685,4 +687,5 @@ def hide_private_fields(event: Event) -> Event:
             return event.model_copy(update={"text": ""})
         case ToolCalled(state=state) if state:
             return event.model_copy(update={"state": ""})
-    return event
+        case _:
+            return event

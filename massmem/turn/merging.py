@@ -2,10 +2,12 @@
 asked; what is unsure then stays apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import PurePosixPath
 from typing import Any
 
+from massmem.core.diffs import ChangedFile, find_place
 from massmem.core.items import Item, UnionItem
 from massmem.core.text import one_line
 from massmem.memory.compression import list_stems
@@ -13,9 +15,9 @@ from massmem.memory.tokens import estimate_tokens
 
 _NEAR = 3
 """Lines between the places of two items that may be the same."""
-_SAME, _SAME_NEAR, _UNSURE = 0.6, 0.5, 0.3
-"""Share of the words of the shorter one that two items have in common: they are the same without a common place, and
-with one; from the last on, a model may tell."""
+_SAME, _SAME_NEAR, _SAME_LINES, _UNSURE = 0.6, 0.5, 0.15, 0.3
+"""Share of the words of the shorter one that two items have in common: they are the same without a common place, with
+one, and at the same few lines; from the last on, a model may tell."""
 _MOST_PAIRS, _LONGEST = 20, 400
 _PAIR_TOKENS, _CHECK_TOKENS = 50, 160
 """Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
@@ -36,13 +38,22 @@ def compare_items(lists: Lists) -> tuple[list[Pair], list[Pair]]:
             continue
         shared = len(words & other_words)
         share = shared / max(1, min(len(words), len(other_words)))
-        least, most_apart = (2, _SAME_NEAR) if near else (3, _SAME)
-        if (shared >= least and share >= most_apart) or (words and words == other_words):
+        least, enough = (
+            (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
+        )
+        if (shared >= least and share >= enough) or (words and words == other_words):
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
             unsure.append((share + bool(near), (i, j)))
     first, second = ([pair for _, pair in sorted(pairs, key=lambda p: -p[0])] for pairs in (same, unsure))
     return first, second[:_MOST_PAIRS]
+
+
+def settle_place(item: Item, files: Mapping[str, ChangedFile]) -> Item:
+    """Return the item with the lines at which the question shows it; as it is, where that shows nothing of it."""
+    first, last = item.lines or (None, None)
+    place = find_place(item.file, first, last, item.evidence, files, lambda _: None) if item.file else None
+    return item if place is None else replace(item, file=place.path, lines=(place.first, place.last))
 
 
 def merge_items(lists: Lists, same: Iterable[Pair], first: int = 1) -> tuple[UnionItem, ...]:
@@ -83,6 +94,13 @@ def _is_near(item: Item, other: Item) -> bool | None:
     if item.lines is None or other.lines is None:
         return None
     return max(item.lines[0], other.lines[0]) - min(item.lines[1], other.lines[1]) <= _NEAR
+
+
+def _is_at_same_lines(item: Item, other: Item) -> bool:
+    """Return whether both name a few lines, and some of them are the same."""
+    (first, last), (other_first, other_last) = item.lines or (1, 0), other.lines or (1, 0)
+    is_short = last - first <= _NEAR and other_last - other_first <= _NEAR
+    return is_short and max(first, other_first) <= min(last, other_last)
 
 
 def _list_words(item: Item) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from massmem.core import events as ev
 from massmem.core import prompts
+from massmem.core.diffs import read_hunks
 from massmem.core.errors import LimitReached, MassmemError
 from massmem.core.items import Item, UnionItem, write_item, write_list, write_union
 from massmem.core.messages import ChatMessage, Reply
@@ -21,7 +22,7 @@ from massmem.tools.actions import ActionError, build_object_schema
 from massmem.tools.item_form import read_checks, read_items
 from massmem.turn.agent import Agent, Presentation, StepResult
 from massmem.turn.coordinator import TurnRun
-from massmem.turn.merging import Pair, compare_items, is_worth_asking, merge_items
+from massmem.turn.merging import Pair, compare_items, is_worth_asking, merge_items, settle_place
 from massmem.turn.request import Form, StepCost, Task
 
 _MOST = 30
@@ -68,9 +69,11 @@ class ItemRun(TurnRun):
 
     @property
     def _lists(self) -> dict[str, tuple[Item, ...]]:
-        """What was listed, in the order of the team: who was first makes no difference."""
-        lists = self.tally.lists
-        return {agent: lists[agent] for agent in dict.fromkeys((*self.tally.agents, *lists)) if agent in lists}
+        """What was listed, in the order of the team: who was first makes no difference. Of lines that the question
+        numbers, the places are right."""
+        lists, files = self.tally.lists, read_hunks(self.turn.question)
+        agents = [agent for agent in dict.fromkeys((*self.tally.agents, *lists)) if agent in lists]
+        return {agent: tuple(settle_place(item, files) for item in lists[agent]) for agent in agents}
 
     @property
     def _can_merge(self) -> bool:
@@ -161,8 +164,8 @@ class UnionRun(ItemRun):
         form = Form("present", partial(prompts.build_overview_prompt, items=self._list), str.strip, tools=False)
 
         async def present() -> Presentation:
-            event, text = await agent.fill_in(task, form)
-            return Presentation(text, "", event.usage)
+            _, text = await agent.fill_in(task, form)
+            return Presentation(text, "")
 
         self.presentation = await self._guard(agent, task.round, "present", task.cost, present)
 

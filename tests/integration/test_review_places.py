@@ -1,4 +1,4 @@
-"""Ten small changes with known faults, reviewed by scripted agents: places, what is merged, and that nothing is lost."""
+"""Ten small changes with known faults, reviewed by scripted agents: places, merging, and that nothing is lost."""
 
 import json
 import subprocess

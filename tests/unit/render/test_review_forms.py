@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from massmem.core.diffs import ChangedFile, CheckedPlace
-from massmem.core.items import Item, Rejection, UnionItem
+from massmem.core.items import Check, Item, UnionItem
 from massmem.render.review import Finding, Format, Review, count_findings, format_review
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "data" / "sarif-schema-2.1.0.json").read_text())
@@ -18,13 +18,13 @@ ODD = 'a%b\r\n::error::x, y: \x1b[31m<b>"&'
 
 def build(number: int, title: str, severity: Any = "high", path: str = "", **changes: Any) -> Finding:
     item = Item(title, "fault", path, (3, 4) if path else None, severity=severity, reason=f"why {title}")
-    merged = UnionItem(number, item, ("ann", "bob"), (item,), confirmed_by=("cem",))
+    merged = UnionItem(number, item, ("ann", "bob"), (item,), checks=(Check(number, "confirm", agent="cem"),))
     place = CheckedPlace(path, 3, 4, ("first line", "second line")) if path else None
     return replace(Finding(merged, 3, place), **changes)
 
 
 def contest(finding: Finding) -> Finding:
-    return replace(finding, merged=replace(finding.merged, rejected_by=(Rejection("cem", "it cannot be None"),)))
+    return replace(finding, merged=replace(finding.merged, checks=(Check(2, "reject", "it cannot be None", "cem"),)))
 
 
 REVIEW = Review(
