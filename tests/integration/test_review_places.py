@@ -1,6 +1,7 @@
 """Ten small changes with known faults, reviewed by scripted agents: places, merging, and that nothing is lost."""
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from itertools import combinations
@@ -56,9 +57,8 @@ def review(folder: Path, change: dict[str, Any], listed: list[Listed]) -> list[d
         for agent in AGENTS
     ]
     (folder / "team.yaml").write_text(json.dumps({"agents": agents}))
-    done = call_massmem(
-        "review", "--staged", "--output", "json", "--quiet", "--config", str(folder / "team.yaml"), cwd=path.parent
-    )
+    arguments = ["--staged", "--output", "json", "--quiet", "--config", str(folder / "team.yaml")]
+    done = call_massmem("review", *arguments, cwd=path.parent, env={**os.environ, "HOME": str(folder)})
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)["findings"]
 

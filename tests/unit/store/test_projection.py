@@ -3,7 +3,16 @@ from typing import Any, get_args
 
 import pytest
 
-from massmem.core.events import AgentBusy, Event, MemoryChanged, UsageBooked, VersionChosen, WebSearched
+from massmem.core.events import (
+    AgentBusy,
+    Event,
+    ItemsGiven,
+    ItemsMerged,
+    MemoryChanged,
+    UsageBooked,
+    VersionChosen,
+    WebSearched,
+)
 from massmem.core.messages import Usage
 from massmem.store.projection import (
     Change,
@@ -52,6 +61,7 @@ def test_every_kind_of_event_has_a_meaning() -> None:
     chosen = VersionChosen(turn=1, withdrawn=(2,), restored=(1,))
     every += [busy, changed, chosen, WebSearched(agent_id="ann", round=1, query="sky")]
     every.append(UsageBooked(purpose="extract", usage=Usage()))
+    every += [ItemsGiven(agent_id="ann", round=2, usage=Usage()), ItemsMerged(round=1, items=())]
     assert {type(e) for e in every} == set(get_args(Event))
     for e in every:
         assert project("s", 1, 5, e) == project("s", 1, 5, e)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from massmem.turn.budget import Budget
 
 from massmem.config.models import CoordinationConfig, ItemsConfig
 from massmem.core.events import (
@@ -25,6 +24,7 @@ from massmem.core.events import (
     decode_event,
 )
 from massmem.core.turn_result import TurnResult
+from massmem.memory.budget import Budget
 from massmem.turn.agent import Agent
 from massmem.turn.coordinator import Turn
 from massmem.turn.revise import RUNS
