@@ -222,7 +222,7 @@ async def test_now_and_at_a_limit_a_union_has_what_there_is() -> None:
     agents = await agents_of(UNION)
     budget = Budget(settings)
     for agent in agents.values():
-        provider = budget.limit(agent.config, agent._provider)
+        provider = budget.limit(agent.id, agent.config.backend, agent._provider)
         agent._provider = agent._sender._provider = provider
     events = await run("union", agents, (), "why?", budget, max_tokens=1)
     assert only(events, TurnFailed)[0].exit_code == 4
