@@ -49,7 +49,7 @@ COMMANDS: dict[str, Command] = {
     "worker": Command("massmem.cli.serve:worker_app", "Record and compress for a service that leaves that to workers."),
     "mcp": Command("massmem.cli.serve:mcp_app", "Let other agents ask the team, by MCP on stdin and stdout."),
     "skill": Command("massmem.cli.skill:app", "Tell Claude Code, Codex, OpenCode and Cursor of the team."),
-    "acp": Command("massmem.cli.serve:acp_app", "Put the team into your editor: the Agent Client Protocol on stdio."),
+    "acp": Command("massmem.cli.serve:acp_app", "Put the team into your editor: ACP on stdin and stdout."),
     "key": Command("massmem.cli.access:key_app", "Create and revoke keys with which users call `massmem serve`."),
     "token": Command("massmem.cli.access:token_app", "Create tokens that expire soon, for users of `massmem serve`."),
     "completion": Command("massmem.cli.options:completion_app", "Print the script for shell completion."),

@@ -34,7 +34,9 @@ def install_command(
     cursor: Annotated[bool, typer.Option("--cursor", help="For Cursor.")] = False,
     project: Annotated[bool, typer.Option("--project", help="In the working directory, for this project.")] = False,
 ) -> None:
-    """Write a skill and the MCP server into the settings of coding agents: those named, else those on PATH.
+    """Write a skill and the MCP server into coding agents' settings.
+
+    Into those that are named, else into those on PATH.
 
     What is there stays, also an entry `massmem` of your own. A second run changes nothing.
     """

@@ -46,7 +46,7 @@ class ChangedFile:
     """Why its lines are not read."""
 
     @property
-    def numbered(self) -> dict[int, str]:
+    def lines(self) -> dict[int, str]:
         """The lines of the new side that the diff shows, by their numbers."""
         return {number: text for hunk in self.hunks for number, _, text in hunk.lines if number is not None}
 
@@ -164,26 +164,26 @@ def find_place(
     what is quoted stands there. A quote that stands elsewhere in the file, once, counts more than the lines.
     """
     name = _find_name(path, files)
-    shown = files[name].numbered if name in files else {}
+    shown = files[name].lines if name in files else {}
     whole = read_lines(name)
     numbered = shown if whole is None else dict(enumerate(whole, 1)) | shown
-    wanted = [line.strip() for line in quote.splitlines() if line.strip()]
+    quoted = [line.strip() for line in quote.splitlines() if line.strip()]
     is_there = first is not None and first in numbered and (last or first) in numbered and first <= (last or first)
-    if wanted:
+    if quoted:
         near = range(first, (last or first) + 1) if is_there and first is not None else range(0)
-        starts = [number for number in numbered if _stands_at(wanted, number, numbered)]
+        starts = [number for number in numbered if _stands_at(quoted, number, numbered)]
         if not any(start in near for start in starts):
             if len(starts) != 1:
                 return None
-            first, last, is_there = starts[0], starts[0] + len(wanted) - 1, True
+            first, last, is_there = starts[0], starts[0] + len(quoted) - 1, True
     if not is_there or first is None:
         return None
     last = last or first
     return CheckedPlace(name, first, last, tuple(numbered.get(number, "") for number in range(first, last + 1)))
 
 
-def _stands_at(wanted: Sequence[str], start: int, numbered: Mapping[int, str]) -> bool:
-    return all(line in numbered.get(start + offset, "") for offset, line in enumerate(wanted))
+def _stands_at(quoted: Sequence[str], start: int, numbered: Mapping[int, str]) -> bool:
+    return all(line in numbered.get(start + offset, "") for offset, line in enumerate(quoted))
 
 
 def _find_name(path: str, files: Iterable[str]) -> str:

@@ -5,9 +5,9 @@ What the user has dismissed is a note of the project, which names the lines of c
 """
 
 import hashlib
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from massmem.config.models import ItemsConfig, TeamConfig
 from massmem.core.diffs import ChangedFile, CheckedPlace, ReadLines, cut_diff, find_place, read_hunks
@@ -35,9 +35,7 @@ _SHARE = 1.2
 _MOST_REVIEWS, _MOST_TURNS, _MOST_LINES = 200, 1_000, 5
 _ALIKE = 0.4
 """Share of the words of a title, from which on it is the dismissed one."""
-_DISMISSED = re.compile(
-    r"Dismissed in review: (?P<title>.*) \((?P<path>.+)\)\. Because: (?P<why>.*) \[code(?P<code>.*)\]"
-)
+_DISMISSED, _BECAUSE, _CODE = "Dismissed in review: ", "). Because: ", " [code"
 
 _FORM = ItemsConfig(
     kinds=("fault", "risk", "missing"),
@@ -181,13 +179,13 @@ class Reviews:
             [f"{error.agent or 'the turn'} failed: {error.error}" for result in results for error in result.errors],
         )  # fmt: skip
 
-    async def _list_dismissed(self) -> list[re.Match[str]]:
+    async def _list_dismissed(self) -> list["_Dismissal"]:
         """Return what stands in the project's notes. What the user has forgotten, or put otherwise, does not count."""
         group = memory_group(self._config, self._owner)
         notes = to_stored_id(self._owner, name_notes(self._owner, group, self._project))
         messages = [message.id async for message in read_all_messages(self._team.store, notes)]
         standing = await read_standing(self._team.store, messages)  # from the log: memory may be off, or its index held
-        return [match for memory, _ in standing if (match := _DISMISSED.fullmatch(memory.text))]
+        return [note for memory, _ in standing if (note := _read_note(memory.text))]
 
 
 def _write_question(change: Change, parts: Sequence[str], number: int) -> str:
@@ -218,12 +216,30 @@ def _explain_cut(left: int, parts: int) -> str:
 
 
 def _write_note(finding: Finding, why: str) -> str:
-    """Return the note that dismisses a finding, as `_DISMISSED` reads it."""
+    """Return the note that dismisses a finding, as `_read_note` reads it."""
     code = "".join(f" {mark}" for mark in _mark_lines(finding.place))
     title, because = one_line(finding.merged.item.title), one_line(why, 500)
     return (
         f"Dismissed in review: {title} ({_find_path(finding.merged, finding.place)}). Because: {because} [code{code}]"
     )
+
+
+class _Dismissal(NamedTuple):
+    """What a note dismisses, and why. code: of `_mark_lines`."""
+
+    title: str
+    path: str
+    why: str
+    code: list[str]
+
+
+def _read_note(text: str) -> _Dismissal | None:
+    """Return what a note dismisses; None: it is another one."""
+    head, because, rest = text.removeprefix(_DISMISSED).partition(_BECAUSE)
+    title, _, path = head.rpartition(" (")
+    why, _, code = rest.rpartition(_CODE)
+    is_one = text.startswith(_DISMISSED) and because and code.endswith("]")
+    return _Dismissal(title, path, why, code[:-1].split()) if is_one else None
 
 
 def _find_path(merged: UnionItem, place: CheckedPlace | None) -> str:
@@ -239,7 +255,7 @@ def _check(
     result: TurnResult,
     files: Mapping[str, ChangedFile],
     read_lines: ReadLines,
-    dismissed: Iterable[re.Match[str]],
+    dismissed: Iterable["_Dismissal"],
 ) -> Finding:
     """Return an item as a finding: at the first place that one of its finders named and that is there."""
     places = (
@@ -248,17 +264,15 @@ def _check(
         if one.file
     )
     place = next(filter(None, places), None)
-    why = next((note["why"] for note in dismissed if _is_same(merged, place, note)), None)
+    why = next((note.why for note in dismissed if _is_same(merged, place, note)), None)
     return Finding(merged, _count_lists(result), place, why)
 
 
-def _is_same(merged: UnionItem, place: CheckedPlace | None, note: re.Match[str]) -> bool:
-    marks, noted = set(_mark_lines(place)), set(note["code"].split())
-    words, others = list_stems(merged.item.title), list_stems(note["title"])
+def _is_same(merged: UnionItem, place: CheckedPlace | None, note: "_Dismissal") -> bool:
+    marks, noted = set(_mark_lines(place)), set(note.code)
+    words, others = list_stems(merged.item.title), list_stems(note.title)
     share = len(words & others) / max(1, min(len(words), len(others)))
-    return (
-        _find_path(merged, place) == note["path"] and share >= _ALIKE and (bool(marks & noted) or not (marks or noted))
-    )
+    return _find_path(merged, place) == note.path and share >= _ALIKE and (bool(marks & noted) or not (marks or noted))
 
 
 def _mark_lines(place: CheckedPlace | None) -> list[str]:

@@ -41,15 +41,15 @@ _FIELDS = {word: name for name, words in _NAMES.items() for word in words.split(
 _LEVELS: dict[str, Severity] = {word: level for level, words in _SEVERITIES.items() for word in words.split()}
 _POSITIONS: dict[str, Stand] = {word: stand for stand, words in _STANDS.items() for word in words.split()}
 _FILE = re.compile(
-    r"(?P<file>(?:[\w.@-]+[/\\])*[\w@-][\w.@-]*\.[A-Za-z]\w{0,9}|(?:[\w.@-]+/)+[\w.@-]+)`?"
+    r"(?<![\w.@/\\-])(?P<file>(?:[\w.@-]+[/\\])*[\w@-][\w.@-]*\.[A-Za-z]\w{0,9}|(?:[\w.@-]+/)+[\w.@-]+)`?"
     r"(?:[\s,:;(#]{1,3}(?:lines?|zeilen?|lignes?|líneas?|l)?\.?\s*(?P<first>\d{1,7})"
     r"(?:(?::\d+)?\s*(?:-|–|—|to|bis|à|a)\s*l?(?P<last>\d{1,7}))?)?",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(r"(?P<indent>[ \t]*)(?:[-*+•]|(?P<number>\d{1,3})[.)]|#{1,6})[ \t]+(?:\[[ xX]\] )?(?P<text>\S.*)")
 _LABELLED = re.compile(r"[\s>*_+•-]*(?P<name>[^\W\d]\w{1,20})[*_`]*\s*[:：][*_`]*\s*(?P<text>.*)")
-_BOLD = re.compile(r"\*\*(?P<number>\d*)[.)]?\s*(.+?)\*\*[\s:.–—-]*(.*)")
-_MARK = re.compile(r"[\[(]\s*([\w ,/]+?)\s*[\])]")
+_BOLD = re.compile(r"\*\*(?P<number>\d{0,3})[.)]?\s{0,3}(.{1,500}?)\*\*[\s:.–—-]*(.*)")
+_MARK = re.compile(r"[\[(]([\w ,/]{1,80})[\])]")
 _NOTHING = re.compile(
     r"\W*(?:(?:i|we) f(?:ou|i)nd )?(?:no|nothing|none|keine?|nichts|aucune?|rien|ningun[oa]?|nada)\b[^.\n]{0,80}\W*",
     re.IGNORECASE,

@@ -290,7 +290,7 @@ def test_configuration_that_is_missing_is_said_on_stderr(tmp_path: Path) -> None
 def test_signal_ends_the_server_although_its_client_stays(signum: signal.Signals, tmp_path: Path):
     write_team(tmp_path, make_team())
     child = ForkedTerminal("mcp", "--config", str(tmp_path / "team.yaml"))
-    child.expect_exact("Ctrl-C ends it")
+    child.expect(r"Ctrl-C\s+ends\s+it")
     child.kill(signum)
     child.expect(pexpect.EOF)
     child.close()

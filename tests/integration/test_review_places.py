@@ -100,7 +100,7 @@ def test_nothing_that_an_agent_found_is_lost(reviewed: list[tuple[list[Listed], 
         assert sorted(one.title for one in listed) == sorted(t for finding in findings for t in finding["titles"])
 
 
-def test_what_is_the_same_is_merged_and_nothing_else(
+def test_same_findings_are_merged_and_no_others(
     reviewed: list[tuple[list[Listed], list[dict[str, Any]]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = apart = together = 0

@@ -265,7 +265,7 @@ def test_deletion_asks_for_confirmation(sessions: Command, tmp_path: Path) -> No
     assert "add --yes" in sessions("delete", TRIP, code=2)[1]
     for answer, left in (("n", [TRIP, SKY]), ("y", [SKY])):
         child = ForkedTerminal("sessions", "delete", TRIP, "--config", "team.yaml", cwd=tmp_path)
-        child.expect("2 messages, last used 2025-10-28")
+        child.expect(r"2\s+messages,\s+last\s+used\s+2025-10-28")
         child.expect("Delete this session for good")
         child.sendline(answer)
         child.expect(pexpect.EOF)

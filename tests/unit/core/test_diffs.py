@@ -58,7 +58,7 @@ def find(
 def test_a_file_has_its_own_name_and_the_lines_of_the_new_side(tmp_path: Path, name: str) -> None:
     (file,) = read_changes(tmp_path, {name: b"one\ntwo\nthree\n"}, {name: b"one\nTWO\nthree\nfour"}).values()
     assert (file.path, file.status, file.problem) == (name, "changed", "")
-    assert file.numbered == {1: "one", 2: "TWO", 3: "three", 4: "four"}
+    assert file.lines == {1: "one", 2: "TWO", 3: "three", 4: "four"}
 
 
 def test_each_kind_of_change_has_its_status(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_each_kind_of_change_has_its_status(tmp_path: Path) -> None:
         "gone.py": "removed", "new.py": "added", "elsewhere.py": "renamed", "picture": "changed",
     }  # fmt: skip
     assert files["picture"].problem == "not a text"
-    assert files["gone.py"].numbered == {}
-    assert files["new.py"].numbered == {1: "--- a", 2: "+++ b", 3: "@@ -1 +1 @@"}
+    assert files["gone.py"].lines == {}
+    assert files["new.py"].lines == {1: "--- a", 2: "+++ b", 3: "@@ -1 +1 @@"}
 
 
 @pytest.mark.parametrize("ends", [b"\r\n", b"\n"])
@@ -78,8 +78,8 @@ def test_ends_of_lines_and_foreign_characters_do_not_shift_numbers(tmp_path: Pat
     lines = [b"caf\xe9", b"\x0cpage", b"a\x0bb\xc2\x85c\xe2\x80\xa8d", b"last"]
     before, after = ends.join(lines) + ends, ends.join([*lines[:3], b"new", b"last"]) + ends
     (file,) = read_changes(tmp_path, {"a.txt": before}, {"a.txt": after}).values()
-    assert file.numbered[4] == "new"
-    assert file.numbered[5] == "last"
+    assert file.lines[4] == "new"
+    assert file.lines[5] == "last"
 
 
 def test_a_section_that_cannot_be_read_takes_no_other_with_it() -> None:
@@ -93,11 +93,11 @@ def test_a_section_that_cannot_be_read_takes_no_other_with_it() -> None:
 
 def test_diffs_without_git_are_read() -> None:
     plain = "--- a.py\t2026-01-01\n+++ a.py\t2026-01-02\n@@ -1 +1 @@\n-x\n+y\n"
-    assert [file.numbered for file in read_diff(plain + plain.replace("a.py", "b.py"))] == [{1: "y"}, {1: "y"}]
+    assert [file.lines for file in read_diff(plain + plain.replace("a.py", "b.py"))] == [{1: "y"}, {1: "y"}]
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "nothing has changed"), (" \n", "nothing"), ("Hello", "no diff")])
-def test_what_is_no_diff_is_refused(text: str, message: str) -> None:
+def test_texts_without_a_diff_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_diff(text)
 
@@ -122,13 +122,13 @@ def test_a_prompt_has_the_lines_that_its_hunks_had(tmp_path: Path) -> None:
     after["c, lines 1 to 2.py"] = b"     1 + x\n"
     files = read_changes(tmp_path, before, after)
     text = "A question\n\n" + "\n\n".join(cut_diff(files.values(), 700)) + "\n\nThe end"
-    assert {path: file.numbered for path, file in read_hunks(text).items()} == {
-        path: file.numbered for path, file in files.items()
+    assert {path: file.lines for path, file in read_hunks(text).items()} == {
+        path: file.lines for path, file in files.items()
     }
 
 
 def test_a_document_is_numbered_as_it_stands() -> None:
-    assert number_text("PLAN.md", "one\r\n\r\nthree\n").numbered == {1: "one", 2: "", 3: "three"}
+    assert number_text("PLAN.md", "one\r\n\r\nthree\n").lines == {1: "one", 2: "", 3: "three"}
 
 
 def test_a_line_longer_than_a_part_stands_whole() -> None:

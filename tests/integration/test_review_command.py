@@ -156,7 +156,7 @@ def test_a_document_is_reviewed_by_its_lines(repository: Path) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_cannot_be_reviewed_is_refused(repository: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_unreadable_changes_are_refused(repository: Path, arguments: tuple[str, ...], message: str) -> None:
     code, out, err = review(repository, *arguments, stdin=b"hello")
     assert (code, out) == (2, "")
     assert message in err
@@ -178,7 +178,7 @@ def test_nothing_is_asked_twice_unless_again(repository: Path) -> None:
     assert third["sessions"] != first["sessions"]
 
 
-def test_what_is_dismissed_stays_away_until_its_code_changes(repository: Path) -> None:
+def test_dismissed_findings_stay_away_until_their_code_changes(repository: Path) -> None:
     finding = read_json(repository)["findings"][0]
     code, out, _ = review(repository, "dismiss", finding["id"], "--because", "the first one is the heading")
     assert (code, out) == (0, "dismissed: The first item is skipped (src/shop.py:3)\n")

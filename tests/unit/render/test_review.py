@@ -40,7 +40,7 @@ REVIEW = Review(
 
 
 @pytest.mark.parametrize("form", get_args(Format))
-def test_what_is_dismissed_is_shown_only_when_asked_for(form: Format) -> None:
+def test_dismissed_findings_are_shown_only_when_asked_for(form: Format) -> None:
     assert "Old news" not in format_review(REVIEW, form)
     assert "Old news" in format_review(REVIEW, form, dismissed=True)
 
@@ -121,5 +121,5 @@ def test_a_limit_is_reached_by_what_nobody_rejects(severity: Any, contested: boo
     assert review.reaches(least) is expected
 
 
-def test_what_is_dismissed_reaches_no_limit() -> None:
+def test_dismissed_findings_reach_no_limit() -> None:
     assert not replace(REVIEW, findings=REVIEW.findings[3:]).reaches("any")
