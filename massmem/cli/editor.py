@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from acp.agent.router import build_agent_router
 from acp.connection import Connection
 from acp.exceptions import RequestError
+from acp.schema import HttpMcpServer, McpServerStdio
 from acp.stdio import stdio_streams
 
 from massmem.cli.options import RunOptions
@@ -25,7 +26,7 @@ from massmem.cli.question import UserQuestion, add_files, check_question, read_f
 from massmem.cli.run import ABANDONED, load_team_of
 from massmem.cli.setup import check_first_run, read_environment
 from massmem.config.home import massmem_home
-from massmem.config.models import TeamConfig
+from massmem.config.models import McpServerConfig, TeamConfig
 from massmem.config.projects import find_project
 from massmem.core import calls
 from massmem.core import events as ev
@@ -57,6 +58,8 @@ class Conversation:
     folder: str
     project: str | None = None
     """Of a new one; None: the stored session has its own."""
+    servers: tuple[McpServerConfig, ...] = ()
+    """Tool servers of the editor."""
     mode: str = "council"
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A prompt that comes while one is answered waits."""
@@ -74,8 +77,8 @@ class CouncilAgent:
 
     def __init__(self, config: str | None) -> None:
         self._config = config
-        self._teams: dict[tuple[str, str], Team] = {}
-        """By folder and mode. The first one owns store and memory."""
+        self._teams: dict[tuple[str, ...], Team] = {}
+        """By folder, mode, and the conversation if it has tool servers. The first one owns store and memory."""
         self._opening = asyncio.Lock()
         self._conversations: dict[str, Conversation] = {}
         self._route = build_agent_router(cast("Any", self))
@@ -103,15 +106,16 @@ class CouncilAgent:
         about = {"name": "massmem", "title": "massmem", "version": version("massmem")}
         return {"protocolVersion": VERSION, "agentCapabilities": abilities, "agentInfo": about}
 
-    async def new_session(self, cwd: str, **_: Any) -> Json:
-        conversation = Conversation(f"{name_by_clock()}_{secrets.token_hex(3)}", cwd, find_project(Path(cwd)))
+    async def new_session(self, cwd: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Json:
+        session_id, servers = f"{name_by_clock()}_{secrets.token_hex(3)}", _read_servers(mcp_servers)
+        conversation = Conversation(session_id, cwd, find_project(Path(cwd)), servers)
         return {"sessionId": conversation.id} | await self._open(conversation)
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> Json:
+    async def load_session(self, cwd: str, session_id: str, mcp_servers: Sequence[Any] | None = None, **_: Any) -> Json:
         """Replay the conversation, and go on with it."""
         team = await self._open_team(cwd, "council")
         await Sessions.of(team, COMMAND_LINE_USER).get(session_id)
-        modes = await self._open(Conversation(session_id, cwd))
+        modes = await self._open(Conversation(session_id, cwd, servers=_read_servers(mcp_servers)))
         for message in reversed(await team.store.read_conversation(session_id, None, _MAX_LISTED)):
             speaker = "user" if message.speaker == "user" else "agent"
             await self._send(session_id, _write(message.public_text, f"{speaker}_message_chunk"))
@@ -146,7 +150,7 @@ class CouncilAgent:
         conversation = self._find(session_id)
         cancels = conversation.cancels
         async with conversation.turn:
-            team = await self._open_team(conversation.folder, conversation.mode)
+            team = await self._open_team(conversation.folder, conversation.mode, conversation)
             question = await asyncio.to_thread(_read_question, conversation.folder, prompt, team.config)
             session = await Session.get_or_create(team, session_id, COMMAND_LINE_USER, project=conversation.project)
             try:
@@ -176,28 +180,37 @@ class CouncilAgent:
 
     async def _open(self, conversation: Conversation) -> Json:
         """Go on with a conversation from now on; return its modes."""
-        await self._open_team(conversation.folder, conversation.mode)  # what is wrong with it is seen at once
+        await self._open_team(
+            conversation.folder, conversation.mode, conversation
+        )  # what is wrong with it is seen at once
         conversation = self._conversations.setdefault(conversation.id, conversation)
         modes = [{"id": mode, "name": mode.capitalize()} for mode in MODES]
         return {"modes": {"currentModeId": conversation.mode, "availableModes": modes}}
 
-    async def _open_team(self, folder: str, mode: str) -> Team:
-        """Return the team that reads the folder, in this mode. Raises as `Team.open` and `Team.start`."""
+    async def _open_team(self, folder: str, mode: str, own: Conversation | None = None) -> Team:
+        """Return the team that reads the folder, in this mode, with the tool servers of a conversation.
+
+        Raises as `Team.open` and `Team.start`.
+        """
+        servers = own.servers if own else ()
+        key = (folder, mode, own.id if own and servers else "")
         async with self._opening:
-            if (team := self._teams.get((folder, mode))) is not None:
+            if (team := self._teams.get(key)) is not None:
                 return team
             check_first_run(self._config, None)
             read_environment()
             solo, show = "" if mode == "solo" else None, "report" if mode == "report" else "answer"
             options = RunOptions(config=self._config, folders=(folder,), solo=solo, show=show)
             config, first = load_team_of(options, massmem_home()), next(iter(self._teams.values()), None)
+            agents = [a.model_copy(update={"mcp_servers": (*a.mcp_servers, *servers)}) for a in config.agents]
+            config = config.model_copy(update={"agents": tuple(agents)})
             team = first.with_config(config) if first else await Team.open(config, home=massmem_home())
             try:
                 await team.start()
             except BaseException:
                 await team.close()
                 raise
-            self._teams[folder, mode] = team
+            self._teams[key] = team
             return team
 
     async def _send(self, session_id: str, update: Json) -> None:
@@ -214,6 +227,21 @@ class CouncilAgent:
         except RequestError:
             if not is_notification:  # editors send some that are not for us
                 raise
+
+
+def _read_servers(listed: Sequence[Any] | None) -> tuple[McpServerConfig, ...]:
+    """Return the tool servers of an editor; those over SSE alone are left out, as the protocol allows."""
+    servers: list[McpServerConfig] = []
+    for one in listed or ():
+        if isinstance(one, McpServerStdio):
+            environment = {variable.name: variable.value for variable in one.env}
+            servers.append(McpServerConfig.model_validate(
+                {"name": one.name, "command": one.command, "args": one.args, "env": environment}
+            ))  # fmt: skip
+        elif isinstance(one, HttpMcpServer):
+            headers = {header.name: header.value for header in one.headers}
+            servers.append(McpServerConfig.model_validate({"name": one.name, "url": one.url, "headers": headers}))
+    return tuple(servers)
 
 
 def _read_question(folder: str, blocks: Sequence[Any], team: TeamConfig) -> UserQuestion:

@@ -5,7 +5,7 @@ import json
 import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -13,10 +13,18 @@ from typing import Any
 import acp
 import psutil
 import pytest
-from acp.schema import BlobResourceContents, ImageContentBlock, TextResourceContents
+from acp.schema import (
+    BlobResourceContents,
+    EnvVariable,
+    HttpMcpServer,
+    ImageContentBlock,
+    McpServerStdio,
+    TextResourceContents,
+)
 
 from tests.support.cli import COMMAND, massmem, run_program, script, write_team
 from tests.support.pictures import PNG
+from tests.support.tools import run_http_server, server
 
 ROOT = Path(__file__).parents[2]
 TEXT = acp.text_block("Why is the sky blue?")
@@ -56,8 +64,8 @@ class Opened:
         self.editor, self.agent, self.process, self.folder = editor, agent, process, folder
         self.session = ""
 
-    async def begin(self) -> Any:
-        reply = await self.agent.new_session(cwd=str(self.folder), mcp_servers=[])
+    async def begin(self, *servers: Any) -> Any:
+        reply = await self.agent.new_session(cwd=str(self.folder), mcp_servers=[*servers])
         self.session = reply.session_id
         return reply
 
@@ -127,6 +135,26 @@ async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, projec
         assert (started["title"], started["kind"], started["status"]) == ("a reads src/a.py", "read", "in_progress")
         assert (ended["toolCallId"], ended["status"]) == (started["toolCallId"], "completed")
         assert "ANSWER = 42" in opened.editor.read()
+
+
+@pytest.mark.parametrize("is_http", [False, True])
+async def test_tool_servers_of_the_editor_are_those_of_its_conversation(
+    tmp_path: Path, project: Path, is_http: bool
+) -> None:
+    calls = [{"call": {"tool": "mcp__My_tools__echo", "arguments": {"text": "hello"}}}, {"text": "Echo: {result}"}]
+    local = server()
+    with run_http_server(tmp_path / "log") if is_http else nullcontext((None, "")) as (_, address):
+        own: Any = HttpMcpServer(name="My tools", url=address, headers=[], type="http") if is_http else McpServerStdio(
+            name="My tools", command=local["command"], args=local["args"],
+            env=[EnvVariable(name=name, value=value) for name, value in local["env"].items()],
+        )  # fmt: skip
+        async with open_editor(write_team(tmp_path, script(calls * 2)), project) as opened:  # type: ignore[arg-type]
+            await opened.begin(own)
+            await opened.ask()
+            await opened.begin()
+            await opened.ask()
+    with_tools, without = opened.editor.list_updates("tool_call_update")
+    assert (with_tools["status"], without["status"]) == ("completed", "failed")
 
 
 async def test_program_as_a_member_shows_what_it_does(tmp_path: Path, project: Path) -> None:
