@@ -1,12 +1,13 @@
 """Reviews of changes: a turn of the shape `union` for each part of a diff, and findings at places that code checks.
 
-A review is a session named by what it reviews. Asked again for the same change, it goes on, and asks nothing twice.
+Each part has a session of its own, named by what it reviews: no part is sent with another one, and none is asked twice.
 What the user has dismissed is a note of the project, which names the lines of code that it is about.
 """
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 from massmem.config.models import ItemsConfig, TeamConfig
@@ -32,7 +33,7 @@ _MOST_IN_PART, _LEAST_IN_PART = 60_000, 4_000
 """Characters of a part of the change."""
 _SHARE = 1.2
 """Characters of a part for each token of the smallest window: about two fifths of it."""
-_MOST_REVIEWS, _MOST_TURNS, _MOST_LINES = 200, 1_000, 5
+_MOST_REVIEWS, _MOST_TURNS, _MOST_LINES = 1_000, 10, 5
 _ALIKE = 0.4
 """Share of the words of a title, from which on it is the dismissed one."""
 _DISMISSED, _BECAUSE, _CODE = "Dismissed in review: ", "). Because: ", " [code"
@@ -96,22 +97,23 @@ class Reviews:
         unread = [file for file in change.files if file.problem]
         if not parts:
             raise InputError("there is no line to review", "; ".join(f"{file.path}: {file.problem}" for file in unread))
-        questions = [_write_question(change, parts, number) for number in range(len(parts))]
-        name, results = await self._choose_name(questions, again=again), list[TurnResult]()
-        for question in questions:
-            if (result := await self._find_result(name, question)) is None:
+        names, results = list[str](), list[TurnResult]()
+        for question in (_write_question(change, part, is_all=len(parts) == 1) for part in parts):
+            name, result = await self._find_session(question, again=again)
+            if result is None:
                 if max_cost is not None and (_add_costs(results) or 0) >= max_cost:
                     break
                 opened = await Session.get_or_create(self._team, name, self._owner, project=self._project)
                 async with opened as session:
                     session.remembers_questions = False
                     await show(session, question)
-                result = await self._find_result(name, question)
+                result = await self._find_result(name)
             if result is None:
                 raise TurnError("the review has stopped", "the same command goes on where it stopped")
+            names.append(name)
             results.append(result)
         files = {file.path: file for file in change.files}
-        review = await self._collect(results, unread, lambda _: files, change.read_lines, [name])
+        review = await self._collect(results, unread, lambda _: files, change.read_lines, names)
         left = len(parts) - len(results)
         return replace(review, is_cut=True, failed=[*review.failed, _explain_cut(left, len(parts))]) if left else review
 
@@ -132,18 +134,21 @@ class Reviews:
         smallest = min(meter.window for meter in meters.values())
         return int(min(_MOST_IN_PART, max(_LEAST_IN_PART, smallest * _SHARE)))
 
-    async def _choose_name(self, questions: Sequence[str], *, again: bool) -> str:
+    async def _find_session(self, question: str, *, again: bool) -> tuple[str, TurnResult | None]:
+        """Return the session in which a part is reviewed, and its result. again: a new one, if there is a result."""
         agents = [agent.model_dump_json(exclude={"memory"}) for agent in self._team.config.agents]
-        digest = hashlib.sha256("\0".join([*agents, *questions]).encode()).hexdigest()[:16]
-        name, number = to_stored_id(self._owner, f"{_NAME}{digest}"), 1
-        while again and await self._team.store.get_last_turn(name) is not None:
-            number += 1
-            name = to_stored_id(self._owner, f"{_NAME}{digest}_{number}")
-        return name
+        name = f"{_NAME}{hashlib.sha256(chr(0).join([*agents, question]).encode()).hexdigest()[:16]}"
+        ids = (to_stored_id(self._owner, f"{name}_{number}" if number else name) for number in count())
+        newest, result = "", None
+        for session_id in ids:
+            if await self._team.store.get_last_turn(session_id) is None:
+                return (newest, result) if newest and not (again and result) else (session_id, None)
+            newest, result = session_id, await self._find_result(session_id)
+        raise AssertionError  # ids do not end
 
-    async def _find_result(self, name: str, question: str) -> TurnResult | None:
-        """Return the result of the finished turn that asked this; None: there is none."""
-        return next((result for result in await self._read_results(name) if result.question == question), None)
+    async def _find_result(self, session_id: str) -> TurnResult | None:
+        """Return the result of the session's last finished turn."""
+        return next(iter((await self._read_results(session_id))[-1:]), None)
 
     async def _read_results(self, session_id: str) -> list[TurnResult]:
         store = self._team.store
@@ -188,12 +193,11 @@ class Reviews:
         return [note for memory, _ in standing if (note := _read_note(memory.text))]
 
 
-def _write_question(change: Change, parts: Sequence[str], number: int) -> str:
-    part = f"This is part {number + 1} of {len(parts)}; the others are reviewed by themselves. "
-    part = part if len(parts) > 1 else ""
+def _write_question(change: Change, part: str, *, is_all: bool) -> str:
+    others = "" if is_all else "It is a part of a larger one; the others are reviewed by themselves. "
     look = _LOOK if change.has_folder and change.what == "change" else ""
-    task = _TASK.format(what=change.what, name=change.name, part=part, look=look)
-    return add_text(task.strip(), change.what, parts[number])
+    task = _TASK.format(what=change.what, name=change.name, part=others, look=look)
+    return add_text(task.strip(), change.what, part)
 
 
 def _count_lists(result: TurnResult) -> int:

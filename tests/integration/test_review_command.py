@@ -96,6 +96,15 @@ def list_places(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def list_turns(folder: Path) -> list[dict[str, Any]]:
+    """The turns of all reviews."""
+    turns: list[dict[str, Any]] = []
+    for session in json.loads(call_massmem("--list-sessions", "--json", cwd=folder).stdout):
+        shown = call_massmem("sessions", "show", session["session_id"], "--all", "--json", cwd=folder).stdout
+        turns += json.loads(shown)["turns"]
+    return turns
+
+
 def read_questions(folder: Path) -> list[str]:
     """The questions of all reviews, as the agents are sent them."""
     listed = call_massmem("--list-sessions", "--json", cwd=folder).stdout
@@ -251,6 +260,9 @@ def test_a_large_change_is_reviewed_in_parts_and_none_is_left_out(repository: Pa
     for number in range(6):
         assert f"value_{number}_0 = 0" in seen
         assert f"value_{number}_2499 = 2499" in seen
+    sent = sorted(turn["usage"]["prompt"] for turn in list_turns(repository))
+    assert len(sent) > 3
+    assert sent[-1] < 1.5 * sent[-3], "no part is sent with another one"
 
 
 @pytest.mark.parametrize("delay", [0.4, 0.9, 1.5])
@@ -261,20 +273,17 @@ def test_a_killed_review_goes_on_and_asks_nothing_twice(repository: Path, delay:
     slow = {"items": write_items(SKIPPED), "latency": 0.2}
     write_reviewers(repository.parent / "team.yaml", slow, slow)
     team = str(repository.parent / "team.yaml")
-    for _ in range(3):
+    for _ in range(2):  # a turn in which three processes died is given up
         process = start("review", "--config", team, cwd=repository)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=1.5 + delay)
         process.kill()
         process.communicate()
     found = read_json(repository)
-    (session,) = json.loads(call_massmem("--list-sessions", "--json", cwd=repository).stdout)
-    shown = json.loads(
-        call_massmem("sessions", "show", session["session_id"], "--all", "--json", cwd=repository).stdout
-    )
-    parts = [turn["question"] for turn in shown["turns"]]
+    turns = list_turns(repository)
+    parts = [turn["question"] for turn in turns]
     assert len(parts) == len(set(parts)) > 2
-    assert [turn["status"] for turn in shown["turns"]] == ["completed"] * len(parts)
+    assert [turn["status"] for turn in turns] == ["completed"] * len(parts)
     assert len(found["findings"]) == len(parts)
 
 
