@@ -201,7 +201,7 @@ async def test_a_stopped_turn_is_kept_and_can_be_finished(folder: Path, by: Any)
     assert isinstance(rest[0], TurnResumed)
     assert only(rest, AnswerSubmitted) == [], "answers that are in the log are not asked for again"
     assert len(only(rest, BallotCast)) == 3
-    assert end_of(rest).usage.requests == 7
+    assert 7 <= end_of(rest).usage.requests <= 10  # three votes may have begun before the stop
 
 
 async def test_stop_that_comes_before_the_turn_has_begun_stops_it(folder: Path):
