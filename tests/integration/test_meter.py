@@ -115,6 +115,18 @@ def garble(server: CountingServer, body: Body) -> Any:
     return "no facts, but words" if str(extract(server, body)).startswith('{"memory"') else differ(server, body)
 
 
+def list_items(server: CountingServer, body: Body) -> Any:
+    """Fills in the forms of the shapes: two items each, the first the same; confirms all; criticises and revises."""
+    asked = str(body["messages"][-1]["content"])
+    if '"checks"' in asked or '"pairs"' in asked:
+        return json.dumps({"checks": [{"item": number, "stand": "confirm"} for number in range(1, 9)]})
+    if '"items"' in asked:
+        words = ("Backups grow old", "Nobody reads logs", "Disks fill overnight")[len(server.requests) % 3]
+        own = {"title": words, "reason": ""}
+        return json.dumps({"items": [{"title": "The port is closed", "reason": "a firewall stops it"}, own]})
+    return f"A text of {len(server.requests)} words."
+
+
 @dataclass(frozen=True)
 class Kind:
     answer: Callable[[CountingServer, Body], Any] = differ
@@ -144,6 +156,18 @@ KINDS: dict[str, Kind] = {
         agents=2, settings=coordinate(presentation="as_is"), purposes=COUNCIL - {"present"}
     ),
     "report": Kind(agents=2, settings=coordinate(presentation="report"), purposes=COUNCIL | {"report"}),
+    "union": Kind(
+        answer=list_items,
+        agents=3,
+        settings=coordinate(shape="union"),
+        purposes=frozenset({"items", "check", "present"}),
+    ),
+    "revise": Kind(
+        answer=list_items,
+        agents=2,
+        settings=coordinate(shape="revise"),
+        purposes=frozenset({"answer", "items", "check"}),
+    ),
     "votes in a bad form": Kind(
         answer=lambda s, b: {"name": "vote", "arguments": "{}"} if offers(b, "vote") else differ(s, b),
         agents=2,
