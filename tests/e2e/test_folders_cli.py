@@ -58,7 +58,7 @@ def test_folder_that_cannot_be_read_is_said_before_anything_is_asked(config: str
 
 def test_conversation_reads_a_folder(config: str):
     child = talk("--config", config, "--dir", "own project")
-    shown = say(child, "Where is it?", r"reading .*own project", "H-412")
+    shown = say(child, "Where is it?", r"(?s)reading\s.*own\s+project", "H-412")
     assert "(1 file)" in shown
     say(child, "/new", "new")
     say(child, "Where is it?", "H-412")

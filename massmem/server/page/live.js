@@ -84,7 +84,7 @@ export class LiveConversation {
     this.messages = [...part.messages, ...this.messages];
     this.hasOlder = part.has_older;
     for (const turn of part.turns) this.turns.set(turn.turn, turn);
-    this.changed();
+    this._onChange(); // at once: whoever asked for them keeps their place
   }
 
   // Looks whether somebody else, a terminal or another tab, has gone on with the conversation.
