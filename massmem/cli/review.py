@@ -153,7 +153,12 @@ def read_change(what: str, root: str) -> Change:
     Raises InputError: there is none, it cannot be read, or nothing has changed.
     """
     if what == "-":
-        return _change_of("stdin", sys.stdin.buffer.read(_MOST_BYTES), _read_nothing, root)
+        data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(
+                f"the diff is larger than {_MOST_BYTES:,} bytes", "review a part of it: git diff -- FOLDER"
+            )
+        return _change_of("stdin", data, _read_nothing, root)
     if what not in ("", "--staged") and Path(what).is_file():
         return _change_of(what, read_file(what, _MOST_BYTES), _read_nothing, root)
     if not _is_repository(root):

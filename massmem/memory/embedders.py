@@ -78,7 +78,7 @@ class Embedder:
             return []
         if not all(text.strip() for text in texts):
             raise EmbeddingError("an empty text has no meaning to embed")
-        self._book_unreported(texts)
+        self._book_estimate(texts)
         return [self._check(vector) for vector in self._encode_all(texts)]
 
     def embed_queries(self, texts: Sequence[str]) -> list[list[float] | None]:
@@ -87,7 +87,7 @@ class Embedder:
         Raises EmbeddingError: the provider failed.
         """
         encode = self._encode_query
-        self._book_unreported(texts)
+        self._book_estimate(texts)
         vectors = self._encode_all(texts) if encode is None else [encode(text) for text in texts]
         checked: list[list[float] | None] = []
         for vector in vectors:
@@ -101,7 +101,7 @@ class Embedder:
         """Count what the thread that asks has paid."""
         self._paid.usage = getattr(self._paid, "usage", Usage()) + usage
 
-    def _book_unreported(self, texts: Sequence[str]) -> None:
+    def _book_estimate(self, texts: Sequence[str]) -> None:
         if self.is_unreported:
             self.book(Usage(sum(map(estimate_tokens, texts)), requests=1, reported=False))
 

@@ -192,7 +192,7 @@ class IndexedMemory:
     def _recall(self, query: str, scope: Scope, options: RecallOptions) -> RecallResult:
         with suppress(EmbeddingError):
             self._writer.copy_outside()
-        pins = self._retriever.read_pinned(scope, options)
+        pins = self._retriever.read_pins(scope, options)
         exclude = options.exclude.union(memory.id for memory in pins.pinned)
         rest = replace(options, max_tokens=options.max_tokens - pins.tokens, exclude=exclude, pinned=pins.pinned)
         result = self._retriever.recall(query, scope, rest)

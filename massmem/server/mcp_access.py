@@ -192,7 +192,7 @@ class LocalAccess(Access):
         is_resumed = question.question is None and record is not None
         text, attachments = ("", ()) if is_resumed else await question.read(folders, files.max_size)
         change, team = question.choose_team(folders), await self._teams.choose(question.team, record)
-        session = await Session.open_changed(team, change(team.config), record, owner=self.owner, project=project)
+        session = await Session.open_with(team, change(team.config), record, owner=self.owner, project=project)
         if is_resumed:
             return session, session.finish_turn()
         return session, session.ask(text, "", question.answer_schema, attachments)

@@ -435,7 +435,7 @@ class Turns:
         team = await self._teams.choose(question.team, record)
         config = team.config if question.change is None else question.change(team.config)
         own = {"instructions": question.instructions, "project": question.project}
-        return await Session.open_changed(team, config, record, session_id=session_id, owner=owner, **own)
+        return await Session.open_with(team, config, record, session_id=session_id, owner=owner, **own)
 
     async def _close_session(self, session: Session) -> None:
         """Finish what is prepared for the next turn; that one waits for it."""

@@ -170,7 +170,7 @@ class Reviews:
         read_lines: ReadLines,
         sessions: Sequence[str],
     ) -> Review:
-        dismissed = await self._list_dismissed()
+        dismissed = await self._list_dismissals()
         findings = [
             _check(item, result, find_files(result), read_lines, dismissed)
             for result in results
@@ -184,7 +184,7 @@ class Reviews:
             [f"{error.agent or 'the turn'} failed: {error.error}" for result in results for error in result.errors],
         )  # fmt: skip
 
-    async def _list_dismissed(self) -> list["_Dismissal"]:
+    async def _list_dismissals(self) -> list["_Dismissal"]:
         """Return what stands in the project's notes. What the user has forgotten, or put otherwise, does not count."""
         group = memory_group(self._config, self._owner)
         notes = to_stored_id(self._owner, name_notes(self._owner, group, self._project))

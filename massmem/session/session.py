@@ -172,7 +172,7 @@ class Session:
         return cls(team, record, session_id=session_id, owner=owner, instructions=instructions, project=project)
 
     @classmethod
-    async def open_changed(cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any) -> Self:
+    async def open_with(cls, team: Team, config: TeamConfig, record: SessionRecord | None, **settings: Any) -> Self:
         """Return a session with an open team that is configured so until the session is closed. Raise as Team.start."""
         if config == team.config:
             return cls(team, record, **settings)

@@ -88,7 +88,7 @@ class ItemRun(TurnRun):
 
     def _write_result(self, text: str) -> tuple[str, str]:
         """Return the final answer, and how it came about. text: as the presenter wrote it, or its last answer."""
-        raise NotImplementedError
+        raise NotImplementedError  # each shape has its own
 
 
 @dataclass(slots=True)

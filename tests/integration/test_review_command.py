@@ -89,10 +89,10 @@ def read_json(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(out)
 
 
-def list_places(found: dict[str, Any]) -> dict[str, str]:
+def list_places(report: dict[str, Any]) -> dict[str, str]:
     return {
         one["title"]: one["place"] and f"{one['place']['file']}:{one['place']['first']}-{one['place']['last']}"
-        for one in found["findings"]
+        for one in report["findings"]
     }
 
 
@@ -116,13 +116,13 @@ def read_questions(folder: Path) -> list[str]:
 
 
 def test_findings_stand_where_they_are_or_nowhere(repository: Path) -> None:
-    found = read_json(repository)
-    assert list_places(found) == {
+    report = read_json(repository)
+    assert list_places(report) == {
         "The first item is skipped": "src/shop.py:3-3",
         "The cache is never emptied": None,
         "An empty list fails": "src/shop.py:9-9",  # the quote stands there, whatever the number says
     }
-    skipped, ghost, empty = found["findings"]
+    skipped, ghost, empty = report["findings"]
     assert skipped["found_by"] == ["a", "b"]
     assert (ghost["found_by"], ghost["confirmed_by"]) == (["b"], ["a"])
     assert empty["rejected_by"] == [{"agent": "b", "reason": "callers do"}]
@@ -171,6 +171,12 @@ def test_unreadable_changes_are_refused(repository: Path, arguments: tuple[str, 
     assert message in err
 
 
+def test_a_diff_that_is_too_large_is_refused_and_not_cut(repository: Path) -> None:
+    code, out, err = review(repository, "-", stdin=b"+" * 20_000_001)
+    assert (code, out) == (2, "")
+    assert "larger than 20,000,000 bytes" in err
+
+
 def test_new_files_that_git_does_not_know_are_named(repository: Path) -> None:
     git(repository, "checkout", "-q", ".")
     (repository / "new.py").write_text("x = 1\n")
@@ -197,9 +203,9 @@ def test_dismissed_findings_stay_away_until_their_code_changes(repository: Path)
     write_reviewers(
         repository.parent / "team.yaml", {"items": write_items(lower, {**EMPTY, "title": "No items, no first"})}
     )
-    found = read_json(repository)
-    assert [one["title"] for one in found["findings"]] == ["No items, no first"]
-    assert found["dismissed"] == 1
+    report = read_json(repository)
+    assert [one["title"] for one in report["findings"]] == ["No items, no first"]
+    assert report["dismissed"] == 1
     shown = read_json(repository, "--show-dismissed")["findings"]
     assert [one["dismissed"] for one in shown if one["dismissed"]] == ["the first one is the heading"]
     (repository / "src" / "shop.py").write_text(moved.replace("items[1:]", "items[2:]"))
@@ -279,12 +285,12 @@ def test_a_killed_review_goes_on_and_asks_nothing_twice(repository: Path, delay:
             process.communicate(timeout=1.5 + delay)
         process.kill()
         process.communicate()
-    found = read_json(repository)
+    report = read_json(repository)
     turns = list_turns(repository)
     parts = [turn["question"] for turn in turns]
     assert len(parts) == len(set(parts)) > 2
     assert [turn["status"] for turn in turns] == ["completed"] * len(parts)
-    assert len(found["findings"]) == len(parts)
+    assert len(report["findings"]) == len(parts)
 
 
 def run_hook(repository: Path, local: str, remote: str, env: dict[str, str]) -> "subprocess.CompletedProcess[bytes]":

@@ -198,7 +198,7 @@ class Retriever:
         silenced = tuple(replace(c.memories[i], score=float(scores[i])) for i in tail)
         return replace(result, silenced=silenced, decision=decision)
 
-    def read_pinned(self, scope: Scope, options: RecallOptions) -> RecallResult:
+    def read_pins(self, scope: Scope, options: RecallOptions) -> RecallResult:
         """Return what the scope may see of what is pinned, and standing wishes; the first of each where room is short.
 
         What the prompt shows word for word is not repeated, unless the user has corrected it. Raises MemoryUnavailable.

@@ -81,10 +81,10 @@ async def test_a_union_has_what_anybody_found_with_what_the_others_say() -> None
     check_order(events)
     result = TurnResult.of(decode_event(event.model_dump_json()) for event in events)
     assert result.items is not None
-    found = [
+    shown = [
         (i.number, i.item.title, i.found_by, i.list_agents("confirm"), i.list_agents("reject")) for i in result.items
     ]
-    assert found == [
+    assert shown == [
         (1, "SQL injection through the user id", ("ann", "ben"), ["cyd"], []),
         (2, "Passwords are logged", ("ann",), ["ben"], []),
         (3, "Nothing limits attempts", ("ben",), ["cyd"], ["ann"]),
