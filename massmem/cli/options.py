@@ -95,6 +95,13 @@ def offer_agents(context: typer.Context, incomplete: str) -> Iterator[str]:
             yield agent_id
 
 
+def offer_jobs(incomplete: str) -> Iterator[str]:
+    from massmem.config.jobs import list_jobs
+    from massmem.config.projects import find_project
+
+    return (name for name in list_jobs(massmem_home(), find_project()) if name.startswith(incomplete))
+
+
 def _detect_shell() -> str:
     name = Path(os.environ.get("SHELL", "")).name
     if name not in _HOW_TO_INSTALL:
@@ -186,9 +193,9 @@ def format_time(moment: datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
-Output = Literal["live", "plain", "jsonl", "json"]
+Output = Literal["live", "plain", "jsonl", "json", "adr"]
 Show = Literal["all", "dissent", "answer", "report"]
-Shape = Literal["vote", "union", "revise"]
+Shape = Literal["vote", "union", "decide", "revise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +225,8 @@ class RunOptions:
     """All agents are asked, whatever `coordination.depth` says."""
     shape: Shape | None = None
     """None: as configured."""
+    job: str | None = None
+    """The team does this job; None: it answers a question."""
     system: str | None = None
     """Instructions for all agents."""
     session_config: str | None = None
@@ -322,8 +331,9 @@ OutputMode = Annotated[
     Output | None,
     typer.Option(
         metavar="MODE",
-        help="live, plain, jsonl or json. live and plain show progress on stderr and the answer on stdout; jsonl "
-        "streams every event, json prints one object at the end. [default: live on a terminal, else plain]",
+        help="live, plain, jsonl, json or adr. live and plain show progress on stderr and the answer on stdout; jsonl "
+        "streams every event, json prints one object at the end, adr the record of a decision. [default: live on a "
+        "terminal, else plain]",
     ),
 ]
 ShowMode = Annotated[
@@ -352,8 +362,19 @@ TurnShape = Annotated[
     Shape | None,
     typer.Option(
         metavar="SHAPE",
-        help="vote, union or revise. vote: one answer wins; union: the agents list items, which the others confirm or "
-        "reject; revise: one drafts, the others criticise, it revises. [default: as configured, else vote]",
+        help="vote, union, decide or revise. vote: one answer wins; union: the agents list items, which the others "
+        "confirm or reject; decide: they score options; revise: one drafts, the others criticise, it revises. "
+        "[default: as configured, else vote]",
+    ),
+]
+JobName = Annotated[
+    str | None,
+    typer.Option(
+        "--job",
+        "-j",
+        metavar="JOB",
+        help="What the team does with it, such as decide, research or premortem: massmem jobs list.",
+        autocompletion=offer_jobs,
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Ask all agents, also where two or one would be enough.")]
@@ -423,6 +444,7 @@ def ask(
     solo: Solo = None,
     full: Full = False,
     shape: TurnShape = None,
+    job: JobName = None,
     system: System = None,
     session_id: SessionId = None,
     choose_session: ChooseSession = False,
@@ -460,7 +482,7 @@ def ask(
     options = RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
-        config=config, model=model, solo=solo, full=full, shape=shape, system=system, session_id=session_id,
+        config=config, model=model, solo=solo, full=full, shape=shape, job=job, system=system, session_id=session_id,
         owner=owner, project=read_project(project, is_global=is_global),
         choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
         output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
@@ -498,6 +520,8 @@ def _refuse_contradictions(options: RunOptions) -> RunOptions:
         raise InputError(f"{' and '.join(sessions[:2])} exclude each other", "leave one of them out")
     if options.owner is not None and not sessions:
         raise InputError("--owner says whose session to continue", "say which: --session-id ID, or --continue")
+    if options.job and options.shape:
+        raise InputError("--job and --shape exclude each other", "a job has a shape: leave --shape out")
     if options.full and options.solo is not None:
         raise InputError("--full and --solo exclude each other", "leave one of them out")
     if options.include and not options.folders:

@@ -82,15 +82,15 @@ def review_command(
     options = RunOptions(
         config=config, model=model, limits=limits, quiet=quiet, folders=(root,) if root and _is_repository(root) else ()
     )
+    team = prepare_team(load_team_of(options, home), home, root)
     if words[:1] == ["dismiss"]:
         if len(words) != 2 or not because:
             raise InputError("say which finding, and why", 'like this: massmem review dismiss ID --because "..."')
-        return asyncio.run(_dismiss(prepare_team(load_team_of(options, home)), home, root, words[1], because))
+        return asyncio.run(_dismiss(team, home, root, words[1], because))
     sources = [*words, *(["--staged"] if staged else []), *([diff_file] if diff_file else [])]
     if len(sources) > 1:
         raise InputError(f"{' and '.join(sources)}: one thing is reviewed at a time", "leave the others out")
     change = read_change(sources[0] if sources else "", root)
-    team = prepare_team(load_team_of(options, home))
     fetch_embedded_model(team)
     stopper = TurnStopper()
     try:

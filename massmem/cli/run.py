@@ -51,6 +51,7 @@ from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
 from massmem.core.turn_result import TurnResult
 from massmem.render import Renderer
+from massmem.render.decision import write_record
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.session.owners import find_project
@@ -135,6 +136,7 @@ class Invocation:
         solo = " --full" if self.options.full else ""
         if self.options.solo is not None:
             solo = f" --solo={shlex.quote(self.config.agents[0].id)}"
+        solo += f" --job {shlex.quote(self.options.job)}" if self.options.job else ""
         named = [f" --dir {shlex.quote(folder)}" for folder in self.options.folders]
         folders = "".join([*named, *(f" --include {shlex.quote(pattern)}" for pattern in self.options.include)])
         return f"{_name_program()} --session-id {session_id}{self._place_options}{model}{solo}{folders}"
@@ -154,6 +156,8 @@ def prepare_run(options: RunOptions) -> Invocation:
     read_environment()
     config = load_team_of(options, home)
     fetch_embedded_model(config)
+    if options.output == "adr" and config.coordination.shape != "decide":
+        raise InputError("only a decision has a record", 'ask like this: massmem --job decide --output adr "..."')
     schema = None if options.schema is None else read_schema(options.schema)
     has_files = bool(options.files or options.pictures)
     question = read_question(options.question, has_files=has_files, quiet=options.quiet)
@@ -184,7 +188,18 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
         config = change_coordination(config, presentation="report")
     config = change_coordination(config, shape=options.shape) if options.shape else config
     config = replace_agents(config, options.model, options.system)
-    return config if options.solo is None else config.select_agent(options.solo)
+    config = config if options.solo is None else config.select_agent(options.solo)
+    return config if options.job is None else _give_job(config, options.job, home, quiet=options.quiet)
+
+
+def _give_job(config: TeamConfig, name: str, home: Path, *, quiet: bool) -> TeamConfig:
+    """Return the team as it does a job. Raises InputError, ConfigError, as find_job."""
+    from massmem.config.jobs import find_job
+
+    job = find_job(name, home, find_project_here())
+    if not quiet and (note := job.describe_cast(config)):
+        notify(note)
+    return job.apply(config)
 
 
 def add_folders(config: TeamConfig, options: RunOptions) -> TeamConfig:
@@ -282,6 +297,8 @@ def _conclude(invocation: Invocation, view: TurnView, *, durable: bool, written:
     if invocation.output == "json":
         report = result.make_report() if invocation.options.show == "report" else result.report
         write_json(result.model_copy(update={"report": report}).model_dump(mode="json"))
+    elif invocation.output == "adr":
+        write_out(write_record(result))
     elif invocation.answer_schema is not None and result.answer is not None and invocation.output != "jsonl":
         write_out(result.answer + "\n")  # for a program, also on a terminal
     elif invocation.output != "jsonl" and (text := result.text) is not None:

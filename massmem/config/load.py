@@ -69,10 +69,10 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     source = read_yaml(path)
     report = Report(escape_unprintable(str(path)), source.lines, source.problems)
     data = expand_variables(source.data, environ, report)
-    if "source" in data:
-        # The model has this field for the name of the file; no file may set it.
-        del data["source"]
-        report.add(("source",), "unknown key")
+    for name in {"source", "job"} & data.keys():
+        # The model has these fields for what it was made from; no file may set them.
+        del data[name]
+        report.add((name,), "unknown key" + (" (name it in the command: --job)" if name == "job" else ""))
     _clean_values(data, report)
     allow_missing = ALLOW_MISSING_VARIABLE in environ or str(data.get("allow_missing")).lower() == "true"
     warnings = translate(data, environ, report, allow_missing=allow_missing)
@@ -497,7 +497,7 @@ def _suggest_key(path: KeyPath) -> str:
     section, key = section_in(_annotation(path[:-1])), str(path[-1])
     if section is None:
         return ""
-    fields = {name: info.annotation for name, info in section.model_fields.items() if name != "source"}
+    fields = {name: info.annotation for name, info in section.model_fields.items() if name not in ("source", "job")}
     if near := suggest(key, fields):
         return near
     inner_sections = {name: section_in(annotation) for name, annotation in fields.items()}

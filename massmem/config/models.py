@@ -22,6 +22,8 @@ EFFORT_BUDGETS: Mapping[Effort, int] = {
 }  # fmt: skip
 """Tokens of thinking that an effort stands for, where a model is too old for efforts."""
 Presentation = Literal["auto", "synthesize", "as_is", "report"]
+Shape = Literal["vote", "union", "decide", "revise"]
+Draft = Literal["own", "given"]
 HistoryPreset = Literal["brief", "chat", "long"]
 
 MAX_SERVERS = 100
@@ -398,15 +400,18 @@ class ItemsConfig(Section):
     """What the others are asked about the items."""
     places: bool = True
     """Items have a place, a severity and a quote, as far as they are about a text."""
+    overview: str = "Write a summary in at most five sentences: what matters most, and what is contested."
+    """What one agent writes above the list."""
 
 
 class CoordinationConfig(Section):
-    shape: Literal["vote", "union", "revise"] = "vote"
-    """vote: one answer wins; union: agents list items, which are merged, and the others confirm or reject them; revise:
-    the first agent drafts, the others criticise, it revises."""
+    shape: Shape = "vote"
+    """vote: one answer wins; union: agents list items, which are merged, and the others confirm or reject them; decide:
+    agents list options and criteria, and score them; revise: the first agent drafts, the others criticise, it
+    revises."""
     items: ItemsConfig = ItemsConfig()
     """The form of the items of a union."""
-    draft: Literal["own", "given"] = "own"
+    draft: Draft = "own"
     """given: of shape revise, the text of the question's files is the draft, else the question itself."""
     max_rounds: int = Field(default=3, ge=1, le=20)
     """Rounds of a turn: agents answer in the first and can only vote in the last."""
@@ -624,6 +629,8 @@ class TeamConfig(Section):
     """
     source: str = ""
     """Not a key: the file that this configuration came from."""
+    job: str = ""
+    """Not a key: the job that the team does, see massmem.config.jobs."""
 
     @field_validator("params")
     @classmethod

@@ -19,7 +19,7 @@ from massmem.core.redact import redact_values
 MASKED = "[secret]"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-NO_KEYS = {"source"}
+NO_KEYS = {"source", "job"}
 """Fields of the models that no file may set."""
 
 

@@ -47,7 +47,7 @@ from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
 SCHEMA_VERSION = 1
 
 Step = Literal["answer", "vote", "present", "items"]
-Shape = Literal["vote", "union", "revise"]
+Shape = Literal["vote", "union", "decide", "revise"]
 Channel = Literal["text", "reasoning"]
 TokenSource = Literal["api", "buffer"]
 CompressionReason = Literal["overflow", "threshold", "background", "asked"]
@@ -74,6 +74,7 @@ Decision = Literal[
     "unanimous",
     "majority",
     "union",
+    "decide",
     "revise",
 ]
 
@@ -112,6 +113,8 @@ class TurnStarted(SourceEvent):
     """Turns that are not shown any more, since this one is another version of the first of them."""
     shape: Shape = "vote"
     """How the turn comes to its end, see `coordination.shape`."""
+    job: str = ""
+    """The job that the team does; empty: it answers a question."""
 
 
 class TurnResumed(EventBase):
@@ -319,7 +322,7 @@ class WinnerDecided(EventBase):
     tie: of equal answers that are not cut off the team lists the agent of this one first. unanimous: all answers are
     the same, by code or as `depth_decided` says, majority: those of more than half of the agents; no vote was needed.
     no_vote: agents were asked to vote, and no vote stands; no_vote_held: nobody was asked. In both cases nobody has
-    confirmed the answer. union: the agent writes the summary; revise: it wrote the draft; nobody has won.
+    confirmed the answer. union, decide: the agent writes the summary; revise: it wrote the draft; nobody has won.
     """
     not_asked: tuple[str, ...] = ()
     """Agents that were not asked in the last round, or not at all, since `depth_decided` says they are not needed."""

@@ -1,7 +1,7 @@
 """Items that agents give in a form, such as findings; what the others say of them, and their list for people."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from massmem.core.text import one_line
@@ -46,6 +46,8 @@ class Check:
     """Of the author of a draft: confirm, it revised the text; reject, it did not."""
     reason: str = ""
     agent: str = ""
+    points: dict[str, float] = field(default_factory=dict[str, float])
+    """Of an option: from 0 to 10, by the number of the criterion. Of a criterion: its weight, by its own number."""
 
 
 @dataclass(frozen=True, slots=True)

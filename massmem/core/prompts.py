@@ -220,10 +220,20 @@ def build_pairs_prompt(pairs: Sequence[tuple[str, str]]) -> str:
     return _quote_notes("Items of a list are compared.", shown, task)
 
 
-def build_overview_prompt(question: str, items: str) -> str:
-    """Return the question, and the request for a summary of the list. items: Markdown."""
-    task = "This list is shown below your text. Write a summary in at most five sentences: what matters most, and what"
-    return _quote_notes(question, items, f"{task} is contested. Add nothing, and repeat no list.")
+def build_overview_prompt(question: str, items: str, task: str) -> str:
+    """Return the question, and the request for a text above the list. items: Markdown."""
+    return _quote_notes(
+        question, items, f"This list is shown below your text. {task} Add nothing, and do not repeat it as a list."
+    )
+
+
+def build_score_prompt(question: str, items: str, task: str) -> str:
+    """Return the question, and the request to score options by criteria. items: Markdown."""
+    form = (
+        '{"criteria": [{"item": <number>, "weight": <0 to 10>}], "options": [{"item": <number>, "reason": "<why>", '
+        '"points": {"<number of a criterion>": <0 to 10>}}]}'
+    )
+    return _quote_notes(question, items, f"These are the options and the criteria. {task} {_ONE_OBJECT}:\n{form}")
 
 
 def build_criticism_prompt(question: str, draft: str, points: str) -> str:

@@ -158,8 +158,11 @@ class TurnSummary(_ResultPart):
     """Who says what, where the council was to report."""
     shape: ev.Shape = "vote"
     """How the turn comes to its end."""
+    job: str = ""
+    """The job that the team does; empty: it answers a question."""
     items: tuple[UnionItem, ...] | None = None
-    """Of a union: what the agents found, first what most found and confirmed; contested ones last. Null: none yet."""
+    """Of a union or a decision: what the agents found, first what most found and confirmed; contested ones last. Null:
+    none yet."""
     revisions: tuple[UnionItem, ...] | None = None
     """Criticism of a draft, and in `checks` what its author did with it; null: none yet."""
     winner: str | None = None
@@ -302,7 +305,7 @@ class TurnResult(TurnSummary):
         """Take an event into the count of votes, which needs the turn from its beginning."""
         if self.is_whole:
             self._tally.apply(event)
-            if (items := self._tally.items) is not None and self.shape == "union":
+            if (items := self._tally.items) is not None and self.shape != "revise":
                 self.items = sort_items(items)
             elif items is not None:
                 self.revisions = items
@@ -336,7 +339,7 @@ class TurnResult(TurnSummary):
         self.names |= event.names
         self.shape, self._began, self._end = event.shape, event.at, None
         if isinstance(event, ev.TurnStarted):
-            self.is_whole, self.started_at = True, event.at
+            self.is_whole, self.started_at, self.job = True, event.at, event.job
             self.parent, self.files = event.parent, event.attachments
         self.status, self.ended_at, self.seconds, self.stopped_by = "running", None, None, None
         self.waiting_for, self.errors, self.plan = None, [], []

@@ -333,7 +333,7 @@ def _describe_items(event: ev.ItemsGiven | ev.ItemsMerged, view: TurnView) -> st
     items = pluralize(len(event.items or ()), "item")
     if isinstance(event, ev.ItemsMerged):
         return f"{items}, {pluralize(event.compared, 'pair')} compared by {view.name(event.by)}" if event.by else items
-    counts = Counter(f"{check.stand}ed" for check in event.checks)
+    counts = Counter("scored" if check.points else f"{check.stand}ed" for check in event.checks)
     judged = ", ".join(f"{count} {stand}" for stand, count in counts.items()) or items
     return f"{view.name(event.agent_id)} has looked{_format_effort(event, view)}: {judged}"
 

@@ -28,7 +28,11 @@ _PHASES: dict[str, Phase] = {
     "items_given": "answered",
 }  # fmt: skip
 
-_ROUNDS = {"union": ("items", "items of others"), "revise": ("draft", "criticism", "revision")}
+_ROUNDS = {
+    "union": ("items", "items of others"),
+    "decide": ("options and criteria", "scores"),
+    "revise": ("draft", "criticism", "revision"),
+}
 
 CHARACTERS_PER_TOKEN = 4
 _TAIL = 1_200

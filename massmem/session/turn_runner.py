@@ -175,6 +175,7 @@ class TurnRunner:
             full=full,
             parent=parent,
             withdraws=withdraws,
+            job=self._config.job,
         )
         self._history.replaced = frozenset(withdraws)
         try:

@@ -84,6 +84,8 @@ class Turn:
     withdraws: tuple[int, ...] = ()
     kind: "type[TurnRun] | None" = None
     """Of its shape; None: a vote."""
+    job: str = ""
+    """See `TurnStarted`."""
 
 
 async def run_turn(
@@ -165,6 +167,7 @@ class TurnRun:
                 weights=self._find_weights(),
                 full=turn.full,
                 shape=self.shape,
+                job=turn.job,
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,

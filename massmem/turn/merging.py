@@ -28,20 +28,24 @@ Pair = tuple[int, int]
 """Places of two items among those of all agents."""
 
 
-def compare_items(lists: Lists) -> tuple[list[Pair], list[Pair]]:
-    """Return the pairs that are the same, and those for which code cannot tell, the likeliest first."""
+def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs that are the same, and those for which code cannot tell, the likeliest first.
+
+    by_kind: two of different kinds are neither, and two of a kind with the same title are the same.
+    """
     entries = [(agent, item, _list_words(item)) for agent, items in lists.items() for item in items]
     same, unsure = list[tuple[float, Pair]](), list[tuple[float, Pair]]()
     for (i, (agent, item, words)), (j, (other_agent, other, other_words)) in combinations(enumerate(entries), 2):
         near = _is_near(item, other)
-        if agent == other_agent or near is False:
+        if agent == other_agent or near is False or (by_kind and item.kind != other.kind):
             continue
         shared = len(words & other_words)
         share = shared / max(1, min(len(words), len(other_words)))
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
-        if (shared >= least and share >= enough) or (words and words == other_words):
+        is_named_same = by_kind and list_stems(item.title) == list_stems(other.title)
+        if (shared >= least and share >= enough) or (words and words == other_words) or is_named_same:
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
             unsure.append((share + bool(near), (i, j)))

@@ -16,6 +16,7 @@ from massmem.tools.actions import ActionError, find_object
 from massmem.tools.item_form import read_checks
 from massmem.turn.agent import Agent
 from massmem.turn.coordinator import TurnRun
+from massmem.turn.decide import DecideRun
 from massmem.turn.request import Form, StepCost, Task
 from massmem.turn.union import ItemRun, Step, UnionRun, build_checks_schema, build_list_schema
 
@@ -132,4 +133,4 @@ def _read_revision(text: str, draft: str, numbers: list[int]) -> dict[str, Any]:
     return {"checks": checks, "content": revised or draft}
 
 
-RUNS: Mapping[ev.Shape, type[TurnRun]] = {run.shape: run for run in (TurnRun, UnionRun, ReviseRun)}
+RUNS: Mapping[ev.Shape, type[TurnRun]] = {run.shape: run for run in (TurnRun, UnionRun, DecideRun, ReviseRun)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from massmem.core import events as ev
 from massmem.core import prompts
@@ -38,6 +38,9 @@ Step = Callable[[], Coroutine[Any, Any, None]]
 class ItemRun(TurnRun):
     """What the shapes with items have in common."""
 
+    by_kind: ClassVar[bool] = False
+    """Items of different kinds are never the same."""
+
     def _prepare_form(self, agent: Agent, number: int, form: Form, make: Callable[[Any], dict[str, Any]]) -> Step:
         """Return a step in which the agent fills in the form. make: returns fields of its event, for what that says."""
         task = Task(self.turn.question, number, StepCost(find_end=self._find_end_of_work), self.outbox)
@@ -64,7 +67,7 @@ class ItemRun(TurnRun):
     def _merge(self, same: Sequence[Pair] = (), **fields: Any) -> None:
         """Emit the lists as one. same: pairs beside those that code finds. fields: of the event."""
         lists, first = self._lists, len(self.tally.items or ()) + 1
-        items = merge_items(lists, [*compare_items(lists)[0], *same], first)
+        items = merge_items(lists, [*compare_items(lists, by_kind=self.by_kind)[0], *same], first)
         self.outbox.emit(ev.ItemsMerged(round=self.tally.round, items=items, **fields))
 
     @property
@@ -96,6 +99,7 @@ class UnionRun(ItemRun):
     """A turn of shape union."""
 
     shape = "union"
+    decided_by: ClassVar[ev.Decision] = "union"
 
     def _next_actors(self) -> tuple[str, ...]:
         live, number = self.tally.live_agents(), self.tally.round
@@ -123,7 +127,7 @@ class UnionRun(ItemRun):
         if self.tally.items is not None or not self._can_merge:
             return
         lists, replies = self._lists, list[Reply]()
-        unsure = compare_items(lists)[1]
+        unsure = compare_items(lists, by_kind=self.by_kind)[1]
         items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for entries in lists.values() for i in entries]
         prompt = prompts.build_pairs_prompt([(items[i], items[j]) for i, j in unsure])
         saved, checkers = [items[j] for _, j in unsure], len(self.tally.live_agents()) - 1
@@ -154,14 +158,15 @@ class UnionRun(ItemRun):
         if tally.items is None:
             self._merge()
         writer = next(agent for agent in (*tally.live_agents(), *tally.answers) if agent in tally.answers)
-        return ev.WinnerDecided(agent_id=writer, votes={}, by="union")
+        return ev.WinnerDecided(agent_id=writer, votes={}, by=self.decided_by)
 
     def _needs_presentation(self, winner: ev.WinnerDecided, judgement: Judgement) -> bool:
         return len(self.tally.items or ()) > 1 and self.settings.presentation != "as_is" and not self._asks_no_more
 
     async def _present(self, agent: Agent, *, report: bool = False) -> None:
         task = Task(self.turn.question, self.tally.round, StepCost(), self.outbox)
-        form = Form("present", partial(prompts.build_overview_prompt, items=self._list), str.strip, tools=False)
+        write = partial(prompts.build_overview_prompt, items=self._list, task=self.settings.items.overview)
+        form = Form("present", write, str.strip, tools=False)
 
         async def present() -> Presentation:
             _, text = await agent.fill_in(task, form)

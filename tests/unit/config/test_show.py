@@ -149,5 +149,5 @@ def test_schema_explains_every_key():
     for name, section in {"": schema, **schema["$defs"]}.items():
         for key, value in section["properties"].items():
             assert value.get("description"), f"{name}.{key}"
-    assert set(schema["properties"]) == (set(TeamConfig.model_fields) - {"source"}) | {"agent"}
+    assert set(schema["properties"]) == (set(TeamConfig.model_fields) - {"source", "job"}) | {"agent"}
     assert json.dumps(schema)
