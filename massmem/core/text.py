@@ -137,7 +137,7 @@ def has_tag_bracket(text: str) -> bool:
 
 def defuse(text: str) -> str:
     """Return the text with tags, labels, role markers, images and links made harmless; the rest as it is."""
-    if not _MAY_MATCH.search(_build_skeleton(text)[0]):  # most texts: the rules would each build it anew
+    if not _MAY_MATCH.search(find_look(text)):  # most texts: each rule would look anew
         return text
     for pattern, replace in _RULES:
         text = replace_marks(text, pattern, replace)
@@ -146,26 +146,22 @@ def defuse(text: str) -> str:
 
 def find_look(text: str) -> str:
     """Return what the text looks like, in lower case."""
-    return _build_skeleton(text)[0]
+    return text.lower() if text.isascii() else "".join(map(_look_of, text))
 
 
 def replace_marks(text: str, pattern: re.Pattern[str], replace: Callable[[str], str]) -> str:
     """Return the text with every `mark` group replaced. pattern: matches what the text looks like, in lower case."""
-    skeleton, places = _build_skeleton(text)
+    matches = [match.span("mark") for match in pattern.finditer(find_look(text))]
+    if not matches:
+        return text
+    # The place in the text of each character of what it looks like.
+    places = range(len(text)) if text.isascii() else [i for i, c in enumerate(text) for _ in _look_of(c)]
     start, parts = 0, list[str]()
-    for match in pattern.finditer(skeleton):
-        first, last = places[match.start("mark")], places[match.end("mark") - 1] + 1
-        parts += [text[start:first], replace(text[first:last])]
+    for first, end in matches:
+        last = places[end - 1] + 1
+        parts += [text[start : places[first]], replace(text[places[first] : last])]
         start = last
     return "".join([*parts, text[start:]])
-
-
-def _build_skeleton(text: str) -> tuple[str, list[int]]:
-    """Return what the text looks like, in lower case, and for each character of that its place in the text."""
-    if text.isascii():
-        return text.lower(), list(range(len(text)))
-    looks = [_look_of(character) for character in text]
-    return "".join(looks), [i for i, look in enumerate(looks) for _ in look]
 
 
 @lru_cache(4096)
