@@ -626,7 +626,8 @@ def _list_rows(text: str) -> list[str]:
 
 _FRAME_WORDS = re.compile(
     r"</?(?:memories|journal)>|<answer label=|\[From [^\]\n]{0,200} Turn \d{1,9}[^\]\n]{0,200}\]|"
-    + "|".join(row for heading in _HEADINGS for row in _list_rows(heading)),
+    # Where a word begins: to try all rows at each character takes 0.8 s for a million of them.
+    rf"(?<!\w)(?=[a-z])(?:{'|'.join(row for heading in _HEADINGS for row in _list_rows(heading))})",
     re.IGNORECASE,
 )
 _FRAME_MARK = re.compile("<(/?)(memories|notes|journal)>", re.IGNORECASE)
