@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from massmem.memory.indexed import IndexedMemory
     from massmem.tools.mcp import McpServer
 
-TIMEOUT = 120.0
-"""Seconds for one check: providers can be slow, and so can reading a model of a gigabyte."""
+TIMEOUT = 300.0
+"""Seconds for one check: a model on a busy machine took 140 for its two replies, and reading a gigabyte is slow, too."""
 
 
 class Skip(Exception):
@@ -309,7 +309,8 @@ async def _check_endpoint(backend: BackendConfig, name: str, context: DoctorCont
         return CheckResult("", "skipped", f"{name}: {key}, not tried (--offline)")
     if not context.asks:
         return ok(f"{name}: {key}")
-    limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 0, "thinking_tokens": None}
+    # Once more, as a question would: a server may close a connection at the moment at which it is used again.
+    limits = {"max_tokens": _EXCHANGE_TOKENS, "max_retries": 1, "thinking_tokens": None}
     providers, started = Providers(learnt), time.monotonic()
     try:
         provider = await providers.open(backend.model_copy(update=limits))

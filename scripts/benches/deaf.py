@@ -44,7 +44,9 @@ _GAP = 0.2
 _LONGEST = 60.0
 """Seconds after which a case is over, and a request without an answer is given up."""
 _SETTLE = 2.0
-"""Seconds after a case in which a worker that still computes is stuck."""
+"""Seconds that somebody else still asks after a case."""
+MAX_WORK = 10.0
+"""Seconds after that in which all workers come to rest: what was said is recorded behind the answers."""
 _UNANSWERED = 0
 
 
@@ -81,6 +83,8 @@ class _Measured:
     ready: list[_Reply] = field(default_factory=list[_Reply])
     others: list[_Reply] = field(default_factory=list[_Reply])
     own: list[_Reply] = field(default_factory=list[_Reply])
+    work: float = 0.0
+    """Seconds in which workers went on when nobody asked any more."""
     stuck: int = 0
     replaced: int = 0
     end: float = 0.0
@@ -95,6 +99,7 @@ async def _run_case(case: Case) -> list[Row]:
             for _ in range(3):
                 measured.alone.append((await _ask(service)).seconds)
             await _send_all(service, case, body, measured)
+            measured.work = await _wait_for_rest(service)
             measured.stuck = await _count_stuck(service)
             measured.replaced = service.log.read_text(errors="replace").count("was replaced")
             last = asyncio.create_task(_send(service.port, *_make_request(case, body), _LONGEST))
@@ -143,6 +148,14 @@ def _list_workers(service: Server) -> list[psutil.Process]:
     """Return uvicorn's workers, and neither their own helpers nor the process that keeps track of shared memory."""
     children = psutil.Process(service.process.pid).children()
     return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+async def _wait_for_rest(service: Server) -> float:
+    """Return the seconds until no worker computes, or until it is given up."""
+    started = time.monotonic()
+    while await _count_stuck(service) and time.monotonic() - started < MAX_WORK:
+        pass
+    return time.monotonic() - started
 
 
 async def _count_stuck(service: Server, share: float = 0.8) -> int:
@@ -195,6 +208,7 @@ def _make_rows(case: Case, measured: _Measured) -> list[Row]:
         exactly(f"{case.name}: workers stuck or lost", measured.stuck + measured.replaced, "", 0),
         exactly(f"{case.name}: wrong statuses", wrong, "", 0, f"{note}; {words}" if words else note),
         reported(f"{case.name}: the sender waits", slowest, "s"),
+        reported(f"{case.name}: work behind the answers", measured.work, "s"),
         at_most(f"{case.name}: the end after SIGTERM", measured.end, "s", MAX_END),
     ]
 
