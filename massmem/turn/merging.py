@@ -18,6 +18,8 @@ _NEAR = 3
 _SAME, _SAME_NEAR, _SAME_LINES, _UNSURE = 0.6, 0.5, 0.15, 0.3
 """Share of the words of the shorter one that two items have in common: they are the same without a common place, with
 one, and at the same few lines; from the last on, a model may tell."""
+_CHOICE = list_stems("use choose adopt pick keep")
+"""Before the name of an option."""
 _MOST_PAIRS, _LONGEST = 20, 400
 _PAIR_TOKENS, _CHECK_TOKENS = 50, 160
 """Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
@@ -31,7 +33,8 @@ Pair = tuple[int, int]
 def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs that are the same, and those for which code cannot tell, the likeliest first.
 
-    by_kind: two of different kinds are neither, and two of a kind with the same title are the same.
+    by_kind: two of different kinds are neither, and two of a kind with the same title are the same, as `PostgreSQL` and
+    `Use PostgreSQL`.
     """
     entries = [(agent, item, _list_words(item)) for agent, items in lists.items() for item in items]
     same, unsure = list[tuple[float, Pair]](), list[tuple[float, Pair]]()
@@ -44,7 +47,7 @@ def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], l
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
-        is_named_same = by_kind and list_stems(item.title) == list_stems(other.title)
+        is_named_same = by_kind and list_stems(item.title) - _CHOICE == list_stems(other.title) - _CHOICE
         if (shared >= least and share >= enough) or (words and words == other_words) or is_named_same:
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
