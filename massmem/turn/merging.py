@@ -33,10 +33,11 @@ Pair = tuple[int, int]
 def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs that are the same, and those for which code cannot tell, the likeliest first.
 
-    by_kind: two of different kinds are neither, and two of a kind with the same title are the same, as `PostgreSQL` and
-    `Use PostgreSQL`.
+    by_kind: titles are names. Two of a kind with the same one are the same, as `PostgreSQL` and `Use PostgreSQL`;
+    reasons that are alike say nothing.
     """
-    entries = [(agent, item, _list_words(item)) for agent, items in lists.items() for item in items]
+    list_words = _list_names if by_kind else _list_words
+    entries = [(agent, item, list_words(item)) for agent, items in lists.items() for item in items]
     same, unsure = list[tuple[float, Pair]](), list[tuple[float, Pair]]()
     for (i, (agent, item, words)), (j, (other_agent, other, other_words)) in combinations(enumerate(entries), 2):
         near = _is_near(item, other)
@@ -47,8 +48,7 @@ def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], l
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
-        is_named_same = by_kind and list_stems(item.title) - _CHOICE == list_stems(other.title) - _CHOICE
-        if (shared >= least and share >= enough) or (words and words == other_words) or is_named_same:
+        if (words and words == other_words) or (not by_kind and shared >= least and share >= enough):
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
             unsure.append((share + bool(near), (i, j)))
@@ -112,6 +112,10 @@ def _is_at_same_lines(item: Item, other: Item) -> bool:
 
 def _list_words(item: Item) -> frozenset[str]:
     return list_stems(f"{item.title} {one_line(item.reason, _LONGEST)}") - list_stems(item.file)
+
+
+def _list_names(item: Item) -> frozenset[str]:
+    return list_stems(item.title) - _CHOICE
 
 
 def _combine(versions: Sequence[Item]) -> Item:
