@@ -11,6 +11,7 @@ from massmem.config.home import massmem_home
 from massmem.config.jobs import find_job, list_jobs, read_job
 from massmem.config.projects import find_project
 from massmem.core.errors import ConfigError
+from massmem.core.text import one_line
 
 app = typer.Typer(no_args_is_help=True, help="List what a team can do: massmem --job NAME.")
 
@@ -25,7 +26,7 @@ def list_command(as_json: AsJson = False) -> None:
         except ConfigError as e:
             notify(f"{name} is left out: {e.problems[0]}")
             continue
-        rows.append({"name": name, "summary": summary, "file": str(path)})
+        rows.append({"name": name, "summary": one_line(summary), "file": str(path)})
     width = max((len(row["name"]) for row in rows), default=0)
     text = "".join(f"{row['name']:<{width}}  {row['summary']}\n" for row in rows)
     write_out(json.dumps(rows, ensure_ascii=False, indent=2) + "\n" if as_json else text)

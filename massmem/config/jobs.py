@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from massmem.config.models import AgentSpec, Draft, ItemsConfig, Presentation, Shape, TeamConfig
 from massmem.config.section import Section
@@ -43,6 +43,13 @@ class JobConfig(Section):
     roles: tuple[Role, ...] = Field(default=(), max_length=20)
     """The agents take them in turn; a single agent plays all of them."""
     rubric: tuple[Criterion, ...] = ()
+
+    @field_validator("roles")
+    @classmethod
+    def _refuse_twins(cls, roles: tuple[Role, ...]) -> tuple[Role, ...]:
+        if len({role.id for role in roles}) < len(roles):
+            raise ValueError("two roles have the same id")
+        return roles
 
 
 @dataclass(frozen=True, slots=True)

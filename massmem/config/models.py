@@ -400,7 +400,7 @@ class ItemsConfig(Section):
     """What the others are asked about the items."""
     places: bool = True
     """Items have a place, a severity and a quote, as far as they are about a text."""
-    overview: str = "Write a summary in at most five sentences: what matters most, and what is contested."
+    overview: str = "Write a summary in at most five sentences: what matters most, and what is contested, if any is."
     """What one agent writes above the list."""
 
 

@@ -142,7 +142,9 @@ MAX_DEPTH = 40
 MAX_VALUES = 20_000
 _TOO_DEEP = f"is nested deeper than {MAX_DEPTH} levels"
 
-_EMPTY = "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes a configuration"
+_EMPTY = (
+    "is empty: a team needs at least `agent:` with an id and a backend (`massmem init` writes one), a job `summary:`"
+)
 
 # The C parser is ten times faster; a PyYAML built without libyaml has only the other one.
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

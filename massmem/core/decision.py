@@ -18,7 +18,7 @@ class Score:
     points: Mapping[str, float]
     """By the number of a criterion: 0 to 10, the mean of the agents that gave some."""
     total: float | None
-    """0 to 10; None: it has no points, or not for each criterion."""
+    """0 to 10, rounded, so that a tie is one; None: it has no points, or not for each criterion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Decision:
     """With their shares of all weights, from 0 to 1."""
     scores: Sequence[Score]
     """The best one first; those without a total last."""
+    agents: Sequence[str]
+    """Those that gave points."""
     choices: Mapping[str, Score]
     """What each agent's own weights and points add up to: its best option, with its own total."""
 
@@ -64,7 +66,7 @@ def add_up(items: Sequence[UnionItem]) -> Decision:
         if own and own[0].total is not None and [score.total for score in own].count(own[0].total) == 1:
             choices[agent] = own[0]
     shares = [(item, weights[str(item.number)]) for item in criteria]
-    return Decision(sorted(shares, key=lambda share: -share[1]), _rank(options, weights, agents), choices)
+    return Decision(sorted(shares, key=lambda share: -share[1]), _rank(options, weights, agents), [*agents], choices)
 
 
 def _share_weights(criteria: Sequence[UnionItem], agents: Iterable[str]) -> dict[str, float]:
@@ -91,7 +93,7 @@ def _score(option: UnionItem, weights: Mapping[str, float], agents: Sequence[str
     }
     needed = [number for number, weight in weights.items() if weight]
     is_whole = bool(needed) and all(number in points for number in needed)
-    return Score(option, points, sum(weights[n] * points[n] for n in needed) if is_whole else None)
+    return Score(option, points, round(sum(weights[n] * points[n] for n in needed), 6) if is_whole else None)
 
 
 def _read_points(item: UnionItem, agent: str) -> Mapping[str, float]:
@@ -101,27 +103,39 @@ def _read_points(item: UnionItem, agent: str) -> Mapping[str, float]:
     return {}
 
 
-def write_decision(items: Sequence[UnionItem], name: Callable[[str], str]) -> str:
-    """Return the decision as Markdown: what won, the points, who would choose otherwise and why."""
+def write_decision(items: Sequence[UnionItem], name: Callable[[str], str], summary: str = "") -> str:
+    """Return the decision as Markdown: what won, the summary, the points, who would choose otherwise, the options."""
     decision = add_up(items)
-    texts = [_write_outcome(decision), write_table(decision), write_dissent(decision, name)]
-    options = sorted(score.option.number for score in decision.scores)
-    listed = "\n".join(write_item(i.number, i.item) for number in options for i in items if i.number == number)
-    return "\n\n".join(filter(None, [*texts, listed])) or "No options."
+    texts = [summary, write_table(decision), write_dissent(decision, name), write_options(decision, name)]
+    return "\n\n".join(filter(None, [write_outcome(decision), *texts]))
 
 
-def _write_outcome(decision: Decision) -> str:
-    best, scores = decision.best, decision.scores
-    if best is None:
-        same = len(scores) > 1 and scores[0].total is not None
-        return f"**Nothing is decided**: {'the first options have the same points' if same else 'points are missing'}."
-    following = f"; next: {scores[1].option.item.title}, {scores[1].total:.1f}" if _has_total(scores[1:]) else ""
-    close = ". That is close: other weights may change it" if decision.is_close else ""
-    return f"**{best.option.item.title}**: {best.total:.1f} of 10{following}{close}."
+def write_outcome(decision: Decision) -> str:
+    """Return what was decided as a sentence that says so by itself: a memory may show it alone."""
+    best, (first, second) = decision.best, [*decision.scores, None, None][:2]
+    if best is not None:
+        following = f"; next: {second.option.item.title}, {second.total:.1f}" if second and second.total else ""
+        close = ". That is close: other weights may change it" if decision.is_close else ""
+        return f"**Decided: {best.option.item.title}**, {best.total:.1f} of 10 points{following}{close}."
+    if first and second and first.total is not None:
+        why = f"{first.option.item.title} and {second.option.item.title} have the same points, {first.total:.1f} of 10"
+    else:
+        missing = "options" if first is None else "criteria" if not decision.criteria else ""
+        why = f"nobody listed {missing}" if missing else "no option has points for each criterion"
+    return f"**Nothing is decided**: {why}."
 
 
-def _has_total(scores: Sequence[Score]) -> bool:
-    return bool(scores) and scores[0].total is not None
+def write_options(decision: Decision, name: Callable[[str], str]) -> str:
+    """Return a list of the options, the best first, with what each agent that scored them says of them."""
+    lines: list[str] = []
+    for score in decision.scores:
+        scored = [check for check in score.option.checks if check.points]
+        points = "points are missing" if score.total is None else f"{score.total:.1f} of 10 points"
+        points += f" ({', '.join(name(check.agent) for check in scored)})" if scored else ""
+        chosen = "" if decision.best is None else "chosen, " if score is decision.best else "not chosen, "
+        lines.append(write_item(score.option.number, score.option.item, chosen + points))
+        lines += [f"  - {name(check.agent)}: {one_line(check.reason, 500)}" for check in scored if check.reason]
+    return "\n".join(lines)
 
 
 def write_table(decision: Decision) -> str:
@@ -138,7 +152,7 @@ def write_table(decision: Decision) -> str:
 
 
 def _cell(text: str) -> str:
-    return one_line(text, 80).replace("|", "\\|")
+    return one_line(text, 80).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def write_dissent(decision: Decision, name: Callable[[str], str]) -> str:
@@ -147,5 +161,6 @@ def write_dissent(decision: Decision, name: Callable[[str], str]) -> str:
     for agent, own in decision.dissent.items():
         reason = next((check.reason for check in own.option.checks if check.agent == agent), "")
         end = f": {one_line(reason, 500)}" if reason else ""
-        lines.append(f"- {name(agent)} would choose {own.option.item.title} ({own.total:.1f}){end}")
+        instead = f" instead of {decision.best.option.item.title}" if decision.best else ""
+        lines.append(f"- {name(agent)} would choose {own.option.item.title} ({own.total:.1f}){instead}{end}")
     return "\n".join(["Dissent:", *lines]) if lines else ""

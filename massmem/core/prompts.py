@@ -195,13 +195,15 @@ def _quote_notes(question: str, text: str, task: str) -> str:
     return f"{question}\n\n{_QUOTED}\n{_frame_notes(text)}\n\n{task}"
 
 
-def build_items_prompt(question: str, task: str, kinds: Sequence[str], *, places: bool) -> str:
+def build_items_prompt(
+    question: str, task: str, kinds: Sequence[str], *, places: bool, suggestions: bool = True
+) -> str:
     """Return the question, and the request for a list of items as JSON."""
     place = '"place": "<file:first line-last line, or where it is>", "severity": "<high, medium or low>", '
     quote = '"evidence": "<quote that shows it>", '
     form = f'"kind": "<{" or ".join(kinds)}>", "title": "<one sentence>", {(place + quote) * places}"reason": "<why>"'
-    end = '"suggestion": "<what to do>"}]}'
-    return f'{question}\n\n{task} {_ONE_OBJECT}; a list may be empty:\n{{"items": [{{{form}, {end}'
+    end = ', "suggestion": "<what to do>"' * suggestions
+    return f'{question}\n\n{task} {_ONE_OBJECT}; a list may be empty:\n{{"items": [{{{form}{end}}}]}}'
 
 
 def build_check_prompt(question: str, items: str, task: str) -> str:

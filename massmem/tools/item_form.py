@@ -85,7 +85,7 @@ def make_item(fields: Mapping[str, str]) -> Item | None:
     texts = {name: clean_text(text).strip()[:_LONGEST_TEXT] for name, text in fields.items()}
     text = texts.get("title") or texts.get("reason") or texts.get("suggestion") or ""
     title = one_line(text.strip("*_#` "), _LONGEST_TITLE)
-    if not any(map(str.isalnum, title)):
+    if not any(map(str.isalnum, title)) or title == "<one sentence>":  # as the form has it
         return None
     place = ":".join(filter(None, (texts.get("place"), texts.get("lines"))))
     match, words = _FILE.search(place), re.findall(r"\w+", texts.get("severity", "").casefold())

@@ -65,8 +65,8 @@ class DecideRun(UnionRun):
         decision = add_up(self.tally.items or ())
         options, criteria = self._split()
         what = f"{len(options)} options by {len(criteria)} criteria"
-        agents = f"{len(decision.choices)} of {len(self.tally.agents)} agents scored {what}"
-        return f"{text}\n\n{self._list}" if self.presentation else self._list, (
+        agents = f"{len(decision.agents)} of {len(self.tally.agents)} agents scored {what}"
+        return write_decision(self.tally.items or (), self._name, text if self.presentation else ""), (
             f"{agents}, {len(decision.dissent)} would choose otherwise" if decision.best else agents
         )
 
@@ -114,7 +114,9 @@ def _list_entries(value: Any) -> list[dict[str, Any]]:
 
 
 def _read_item(entry: Mapping[str, Any], numbers: Sequence[int]) -> int | None:
-    return next((number for number in numbers if str(entry.get("item")) == str(number)), None)
+    """Return the number of an item, also of `"2. Its title"`; None: there is no such item."""
+    match = re.search(r"\d{1,9}", str(entry.get("item")))
+    return int(match[0]) if match and int(match[0]) in numbers else None
 
 
 def _read_points(value: Any, criteria: Sequence[int]) -> dict[str, float]:
@@ -125,7 +127,7 @@ def _read_points(value: Any, criteria: Sequence[int]) -> dict[str, float]:
 
 
 def _read_number(value: Any, most: float) -> float | None:
-    """Return a number from 0 to `most`, also of `"7"` or `"7/10"`; None: it is none."""
-    match = re.fullmatch(r"\s*(\d{1,4}(?:[.,]\d{1,4})?)\s*(?:/\s*10)?\s*", str(value))
+    """Return a number from 0 to `most`, also of `"7/10"`, `"7 of 10"` or `"70 %"`; None: it is none."""
+    match = re.fullmatch(r"\s*(\d{1,4}(?:[.,]\d{1,4})?)\s*(?:(?:/|(?:out )?of)\s*10)?\D*", str(value))
     number = float(match[1].replace(",", ".")) if match and not isinstance(value, bool) else most + 1
     return number if number <= most else None

@@ -18,6 +18,8 @@ _NEAR = 3
 _SAME, _SAME_NEAR, _SAME_LINES, _UNSURE = 0.6, 0.5, 0.15, 0.3
 """Share of the words of the shorter one that two items have in common: they are the same without a common place, with
 one, and at the same few lines; from the last on, a model may tell."""
+_CHOICE = list_stems("use choose adopt pick keep")
+"""Before the name of an option."""
 _MOST_PAIRS, _LONGEST = 20, 400
 _PAIR_TOKENS, _CHECK_TOKENS = 50, 160
 """Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
@@ -31,9 +33,11 @@ Pair = tuple[int, int]
 def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs that are the same, and those for which code cannot tell, the likeliest first.
 
-    by_kind: two of different kinds are neither, and two of a kind with the same title are the same.
+    by_kind: titles are names. Two of a kind with the same one are the same, as `PostgreSQL` and `Use PostgreSQL`;
+    reasons that are alike say nothing.
     """
-    entries = [(agent, item, _list_words(item)) for agent, items in lists.items() for item in items]
+    list_words = _list_names if by_kind else _list_words
+    entries = [(agent, item, list_words(item)) for agent, items in lists.items() for item in items]
     same, unsure = list[tuple[float, Pair]](), list[tuple[float, Pair]]()
     for (i, (agent, item, words)), (j, (other_agent, other, other_words)) in combinations(enumerate(entries), 2):
         near = _is_near(item, other)
@@ -44,8 +48,7 @@ def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], l
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
-        is_named_same = by_kind and list_stems(item.title) == list_stems(other.title)
-        if (shared >= least and share >= enough) or (words and words == other_words) or is_named_same:
+        if (words and words == other_words) or (not by_kind and shared >= least and share >= enough):
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
             unsure.append((share + bool(near), (i, j)))
@@ -109,6 +112,10 @@ def _is_at_same_lines(item: Item, other: Item) -> bool:
 
 def _list_words(item: Item) -> frozenset[str]:
     return list_stems(f"{item.title} {one_line(item.reason, _LONGEST)}") - list_stems(item.file)
+
+
+def _list_names(item: Item) -> frozenset[str]:
+    return list_stems(item.title) - _CHOICE
 
 
 def _combine(versions: Sequence[Item]) -> Item:

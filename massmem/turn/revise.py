@@ -130,6 +130,8 @@ def _read_revision(text: str, draft: str, numbers: list[int]) -> dict[str, Any]:
     revised = revised.strip() if isinstance(revised, str) else ""
     if not revised and any(check.stand == "confirm" for check in checks):
         raise ActionError('the revised text is missing: "text"')
+    if "<notes>" in revised and "<notes>" not in draft:
+        raise ActionError('"text" quotes the notes; it has to be the revised text alone')
     return {"checks": checks, "content": revised or draft}
 
 

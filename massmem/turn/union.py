@@ -112,8 +112,10 @@ class UnionRun(ItemRun):
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Step:
         config = self.settings.items
         if number == 1:
-            write = partial(prompts.build_items_prompt, task=config.task, kinds=config.kinds, places=config.places)
-            names = ["title", *(["place", "severity", "evidence"] if config.places else []), "reason", "suggestion"]
+            also = {"places": config.places, "suggestions": not self.by_kind}
+            write = partial(prompts.build_items_prompt, task=config.task, kinds=config.kinds, **also)
+            places = ["place", "severity", "evidence"] if config.places else []
+            names = ["title", *places, "reason", *([] if self.by_kind else ["suggestion"])]
             schema = build_list_schema(*names, kind=_TEXT | {"enum": list(config.kinds)})
             form = Form("items", write, self._read_list, schema)
             return self._prepare_form(agent, number, form, lambda i: {"items": i, "content": write_list(i)})

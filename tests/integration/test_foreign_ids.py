@@ -174,7 +174,7 @@ COMMANDS: dict[tuple[str, ...], list[list[str]]] = {
 }
 COMMANDS_WITHOUT_IDS = {
     *(("import",), ("export",), ("init",), ("doctor",), ("paths",), ("eval",), ("ui",), ("serve",), ("worker",)),
-    *(("mcp",), ("acp",), ("review",), ("skill", "install"), ("completion",)),
+    *(("mcp",), ("acp",), ("review",), ("jobs", "list"), ("jobs", "show"), ("skill", "install"), ("completion",)),
     *(("sessions", name) for name in ("list", "cleanup", "stats")),
     *(("memory", name) for name in ("stats", "rebuild", "record")),
     *(("keys", name) for name in ("set", "list", "remove")),

@@ -85,6 +85,8 @@ SHOWS_NOTHING_STORED = {
     ("acp",): "JSON for an editor",
     ("skill", "install"): "names of files, and our own text",
     ("review",): "tested by itself: tests/unit/render/test_review.py",
+    ("jobs", "list"): "tested by itself: test_jobs_command.py",
+    ("jobs", "show"): "the user's own file, see write_out",
     ("key", "list"): "names have to be printable",
     ("key", "create"): "a key of ours; its name has to be printable",
     ("key", "revoke"): "nothing",

@@ -24,7 +24,7 @@ MERGE_BOMB = "a0: &a0 {k: x}\n" + "".join(
 TOO_DEEP = f":1: is nested deeper than {MAX_DEPTH} levels"
 
 REFUSED = [
-    (b"", "is empty: it needs at least `agent:` with an id and a backend; `massmem init` writes"),
+    (b"", "is empty: a team needs at least `agent:` with an id and a backend (`massmem init` writes"),
     (b"  \n\t\n", "is empty"),
     (b"# only a comment\n", "is empty"),
     (b"- a\n- b\n", "the top level must be a mapping of keys such as agents, not a list"),

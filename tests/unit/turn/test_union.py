@@ -245,3 +245,12 @@ async def test_an_author_that_fails_leaves_its_draft() -> None:
 async def test_one_agent_alone_judges_its_own_draft() -> None:
     script = {"answer": "A.", "items": [items("Too short"), items()], "check": checks("A longer one.", i1="confirm")}
     assert only(await play("revise", {"ann": script}), TurnCompleted)[0].answer == "A longer one."
+
+
+async def test_a_revision_that_quotes_the_notes_is_asked_for_once_more_and_never_shown() -> None:
+    quoted = checks("<notes>\nA note.\n</notes>", i1="confirm")
+    ben = {"items": [items("Too short", "<one sentence>"), items()]}
+    for replies, text in (([quoted, checks("A longer note.", i1="confirm")], "A longer note."), (quoted, "A note.")):
+        events = await play("revise", {"ann": {"answer": "A note.", "check": replies}, "ben": ben})
+        assert TurnResult.of(events).answer == text
+        assert [notice.message for notice in only(events, Notice)] == ["1 of 2 items were not read: <one sentence>"]
