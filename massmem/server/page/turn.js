@@ -167,7 +167,7 @@ const CHANGES = {
     const points = (event.items || []).map((item) => `- ${item.title}`);
     const name = (number) => turn.items[number] ?? number;
     const score = (item, [number, value]) => (number === String(item) ? `weight ${value}` : `${name(number)} ${value}`);
-    const judge = ({ item, stand, points }) => Object.entries(points).map((entry) => score(item, entry)).join(", ") || stand;
+    const judge = ({ item, stand, points = {} }) => Object.entries(points).map((entry) => score(item, entry)).join(", ") || stand;
     const checks = event.checks.map((check) => `- **${name(check.item)}**: ${[judge(check), check.reason].filter(Boolean).join(": ")}`);
     finish(turn, event, { kind: "answer", text: [...points, ...checks].join("\n") || "Nothing.", model: event.fallback, citations: [] });
   },
