@@ -23,9 +23,10 @@ from acp.stdio import stdio_streams
 
 from massmem.cli.options import RunOptions
 from massmem.cli.question import UserQuestion, add_files, check_question, read_file
-from massmem.cli.run import ABANDONED, load_team_of
+from massmem.cli.run import ABANDONED, give_job, load_team_of
 from massmem.cli.setup import check_first_run, read_environment
 from massmem.config.home import massmem_home
+from massmem.config.jobs import read_jobs
 from massmem.config.models import McpServerConfig, TeamConfig
 from massmem.config.projects import find_project
 from massmem.core import calls
@@ -49,7 +50,11 @@ from massmem.tools.documents import File, read_document, read_picture
 _MAX_LINE, _MAX_LISTED, _CLOSE_SECONDS = 150_000_000, 1_000, 1.3
 """Bytes of a message; sessions that are looked at, and messages of one that are shown again; to close at the end."""
 _KINDS = {"read_file": "read", "search_text": "search", "list_files": "search"}
-MODES = ("council", "solo", "report")
+MODES = {
+    "council": "The agents answer, read each other, and vote.",
+    "solo": "The first agent answers alone.",
+    "report": "What all say, what is disputed, what only one says.",
+}
 
 
 @dataclass(slots=True)
@@ -137,9 +142,10 @@ class CouncilAgent:
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """It holds from the next question on."""
-        if mode_id not in MODES:
-            raise InputError(f"there is no mode {mode_id!r:.50}", f"modes: {', '.join(MODES)}")
-        self._find(session_id).mode = mode_id
+        conversation = self._find(session_id)
+        if mode_id not in (modes := _find_modes(conversation.folder)):
+            raise InputError(f"there is no mode {mode_id!r:.50}", f"modes: {', '.join(modes)}")
+        conversation.mode = mode_id
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if conversation := self._conversations.get(session_id):
@@ -184,7 +190,8 @@ class CouncilAgent:
             conversation.folder, conversation.mode, conversation
         )  # what is wrong with it is seen at once
         conversation = self._conversations.setdefault(conversation.id, conversation)
-        modes = [{"id": mode, "name": mode.capitalize()} for mode in MODES]
+        named = _find_modes(conversation.folder).items()
+        modes = [{"id": mode, "name": mode.capitalize(), "description": what} for mode, what in named]
         return {"modes": {"currentModeId": conversation.mode, "availableModes": modes}}
 
     async def _open_team(self, folder: str, mode: str, own: Conversation | None = None) -> Team:
@@ -202,6 +209,8 @@ class CouncilAgent:
             solo, show = "" if mode == "solo" else None, "report" if mode == "report" else "answer"
             options = RunOptions(config=self._config, folders=(folder,), solo=solo, show=show)
             config, first = load_team_of(options, massmem_home()), next(iter(self._teams.values()), None)
+            if mode not in MODES:
+                config = give_job(config, mode, massmem_home(), find_project(Path(folder)))
             agents = [a.model_copy(update={"mcp_servers": (*a.mcp_servers, *servers)}) for a in config.agents]
             config = config.model_copy(update={"agents": tuple(agents)})
             team = first.with_config(config) if first else await Team.open(config, home=massmem_home())
@@ -227,6 +236,12 @@ class CouncilAgent:
         except RequestError:
             if not is_notification:  # editors send some that are not for us
                 raise
+
+
+def _find_modes(folder: str) -> dict[str, str]:
+    """Return how the team can answer about a folder, and the jobs that it can do there, with what that is."""
+    jobs, _ = read_jobs(massmem_home(), find_project(Path(folder)))
+    return MODES | {job.name: job.config.summary for job in jobs if job.name not in MODES}
 
 
 def _read_servers(listed: Sequence[Any] | None) -> tuple[McpServerConfig, ...]:

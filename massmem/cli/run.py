@@ -189,17 +189,14 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = change_coordination(config, shape=options.shape) if options.shape else config
     config = replace_agents(config, options.model, options.system)
     config = config if options.solo is None else config.select_agent(options.solo)
-    return config if options.job is None else _give_job(config, options.job, home, quiet=options.quiet)
+    return config if options.job is None else give_job(config, options.job, home, find_project_here())
 
 
-def _give_job(config: TeamConfig, name: str, home: Path, *, quiet: bool) -> TeamConfig:
+def give_job(config: TeamConfig, name: str, home: Path, project: str) -> TeamConfig:
     """Return the team as it does a job. Raises InputError, ConfigError, as find_job."""
     from massmem.config.jobs import find_job
 
-    job = find_job(name, home, find_project_here())
-    if not quiet and (note := job.describe_cast(config)):
-        notify(note)
-    return job.apply(config)
+    return find_job(name, home, project).apply(config)
 
 
 def add_folders(config: TeamConfig, options: RunOptions) -> TeamConfig:

@@ -63,15 +63,11 @@ class Job:
         given = {name: getattr(self.config, name) for name in ("shape", "items", "draft", "max_rounds", "presentation")}
         changes = {name: value for name, value in given.items() if value is not None}
         coordination = team.coordination.model_copy(update=changes)
-        agents = self._cast(team.agents)
-        return team.model_copy(update={"coordination": coordination, "agents": agents, "job": self.name})
-
-    def describe_cast(self, team: TeamConfig) -> str:
-        """Return that one model plays all roles; "" where several agents do the job."""
-        roles = ", ".join(role.id for role in self.config.roles)
-        if len(team.agents) > 1 or len(self.config.roles) < 2:
-            return ""
-        return f"one model plays all roles ({roles}): what it does not know, none of them knows"
+        agents, names, note = self._cast(team.agents), [role.id for role in self.config.roles], ""
+        if len(team.agents) == 1 < len(names):
+            note = f"one model plays all roles ({', '.join(names)}): what it does not know, none of them knows"
+        changed = {"coordination": coordination, "agents": agents, "job": self.name, "note": note}
+        return team.model_copy(update=changed)
 
     def _cast(self, agents: tuple[AgentSpec, ...]) -> tuple[AgentSpec, ...]:
         """Return the agents with roles; of a single one, one for each role."""
@@ -96,7 +92,8 @@ def find_job(name: str, home: Path, project: str) -> Job:
     """
     files = list_jobs(home, project)
     if name not in files:
-        raise InputError(f"there is no job {name[:60]!r}{suggest(name, files)}", f"jobs: {', '.join(files)}")
+        there = f"there is no job {name[:60]!r}{suggest(name, files)}, only {', '.join(files)}"
+        raise InputError(there, "see what they do with: massmem jobs list")
     return read_job(files[name])
 
 
@@ -105,6 +102,17 @@ def list_jobs(home: Path, project: str) -> Mapping[str, Path]:
     folders = [_SHIPPED, home / "jobs", *([Path(project, ".massmem", "jobs")] if project else [])]
     files = {path.stem: path for folder in folders for path in _list_files(folder)}
     return dict(sorted(files.items()))
+
+
+def read_jobs(home: Path, project: str) -> tuple[list[Job], list[str]]:
+    """Return all jobs by name, as `list_jobs`, and which ones are left out since their files have problems."""
+    jobs, left_out = list[Job](), list[str]()
+    for name, path in list_jobs(home, project).items():
+        try:
+            jobs.append(read_job(path))
+        except ConfigError as e:
+            left_out.append(f"the job {name} is left out: {e.problems[0]}")
+    return jobs, left_out
 
 
 def _list_files(folder: Path) -> Iterable[Path]:

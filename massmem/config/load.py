@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from massmem.config.addresses import clean_store_url, complete_address, find_key_problem, is_server_address
 from massmem.config.home import ALLOW_MISSING_VARIABLE, expand_home
 from massmem.config.massgen import BACKEND_WORDS, PROGRAMS, SERVICES, list_mappings, translate
-from massmem.config.models import NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
+from massmem.config.models import NO_KEYS, NO_STORE, AgentConfig, FolderConfig, MemoryConfig, Section, TeamConfig
 from massmem.config.presets import CLAUDE_TYPES, NEEDS_MODEL, NETWORK_TYPES, PRESETS, PROGRAM_TYPES, PROVIDERS_BY_KEY
 from massmem.config.web_search import find_problems
 from massmem.config.yaml import (
@@ -69,7 +69,7 @@ def load_file(path: Path, environ: Mapping[str, str]) -> LoadedConfig:
     source = read_yaml(path)
     report = Report(escape_unprintable(str(path)), source.lines, source.problems)
     data = expand_variables(source.data, environ, report)
-    for name in {"source", "job"} & data.keys():
+    for name in NO_KEYS & data.keys():
         # The model has these fields for what it was made from; no file may set them.
         del data[name]
         report.add((name,), "unknown key" + (" (name it in the command: --job)" if name == "job" else ""))
@@ -497,7 +497,7 @@ def _suggest_key(path: KeyPath) -> str:
     section, key = section_in(_annotation(path[:-1])), str(path[-1])
     if section is None:
         return ""
-    fields = {name: info.annotation for name, info in section.model_fields.items() if name not in ("source", "job")}
+    fields = {name: info.annotation for name, info in section.model_fields.items() if name not in NO_KEYS}
     if near := suggest(key, fields):
         return near
     inner_sections = {name: section_in(annotation) for name, annotation in fields.items()}

@@ -25,6 +25,8 @@ Presentation = Literal["auto", "synthesize", "as_is", "report"]
 Shape = Literal["vote", "union", "decide", "revise"]
 Draft = Literal["own", "given"]
 HistoryPreset = Literal["brief", "chat", "long"]
+NO_KEYS = {"source", "job", "note"}
+"""Fields of the models that no file may set."""
 
 MAX_SERVERS = 100
 WRITTEN_FIELDS = frozenset({
@@ -631,6 +633,8 @@ class TeamConfig(Section):
     """Not a key: the file that this configuration came from."""
     job: str = ""
     """Not a key: the job that the team does, see massmem.config.jobs."""
+    note: str = ""
+    """Not a key: what the user should know of who does the job."""
 
     @field_validator("params")
     @classmethod

@@ -12,16 +12,12 @@ from pydantic import SecretStr
 from massmem.config import models, web_search
 from massmem.config.load import LoadedConfig
 from massmem.config.massgen import BACKEND_WORDS
-from massmem.config.models import Section, TeamConfig
+from massmem.config.models import NO_KEYS, Section, TeamConfig
 from massmem.config.yaml import HISTORY_VARIABLES, KeyPath, read_history_overrides
 from massmem.core.redact import redact_values
 
 MASKED = "[secret]"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-NO_KEYS = {"source", "job"}
-"""Fields of the models that no file may set."""
-
 
 MODULES = (models, web_search)
 """Those that have the sections of a configuration."""

@@ -1,11 +1,15 @@
-"""What one question changes of the team that answers it: one agent, another model, a folder."""
+"""What one question changes of the team that answers it: one agent, another model, a folder, a job."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from massmem.config.home import expand_home
+from massmem.config.home import expand_home, massmem_home
 from massmem.config.models import AgentSpec, BackendConfig, FolderConfig, TeamConfig
 from massmem.config.presets import PRESETS, BackendType
-from massmem.core.errors import InputError
+from massmem.core.errors import ConfigError, InputError
+
+Mode = Literal["council", "solo", "report"]
+"""solo: one agent alone; report: who says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,18 +20,37 @@ class Variation:
     """[TYPE/]MODEL of one agent that answers instead of the team."""
     folder: str = ""
     """The agents read it, beside the folders of the team."""
+    job: str = ""
+    """They do this one, shipped or in massmem's home: a service works for no project's folder."""
+    mode: Mode = "council"
 
     def apply(self, team: TeamConfig) -> TeamConfig:
-        """Return the team as changed. Raises InputError: there is no such agent, or the model's provider is unknown."""
+        """Return the team as changed.
+
+        Raises InputError: there is no such agent or job, or the model's provider is unknown.
+        """
         if self.model:
             team = team.model_copy(update={"agents": (make_agent(team, self.model),)})
-        elif self.agent:
+        elif self.agent or self.mode == "solo":
             team = team.select_agent(self.agent)
+        if self.mode == "report" and team.coordination.presentation != "as_is":
+            coordination = team.coordination.model_copy(update={"presentation": "report"})
+            team = team.model_copy(update={"coordination": coordination})
+        if self.job:
+            team = self._do_job(team)
         if not self.folder:
             return team
         folder = FolderConfig(path=str(expand_home(self.folder).absolute()))
         files = team.files.model_copy(update={"folders": (*team.files.folders, folder)})
         return team.model_copy(update={"files": files})
+
+    def _do_job(self, team: TeamConfig) -> TeamConfig:
+        from massmem.config.jobs import find_job
+
+        try:
+            return find_job(self.job, massmem_home(), "").apply(team)
+        except ConfigError as e:
+            raise InputError(f"the file of the job {self.job} has mistakes", e.problems[0]) from e
 
 
 def make_agent(team: TeamConfig, model: str) -> AgentSpec:

@@ -1,6 +1,6 @@
 """massmem as an MCP server: other agents ask the council, and search what it remembers.
 
-Tools, and sessions and reports as resources. Nothing here needs FastAPI; `massmem.server.routes.mcp` does.
+Tools, sessions and reports as resources, jobs as prompts. Nothing here needs FastAPI; `massmem.server.routes.mcp` does.
 """
 
 import asyncio
@@ -15,9 +15,12 @@ from urllib.parse import unquote, urlsplit
 from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.mcpserver import Context, ListRoots, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.prompts import Prompt
 from mcp_types import CallToolResult, ListResourcesResult, ListRootsResult, Resource, TextContent, ToolAnnotations
 from pydantic import AfterValidator, BaseModel, Field
 
+from massmem.config.home import massmem_home
+from massmem.config.jobs import Job, read_jobs
 from massmem.core.errors import InputError, MassmemError, SessionBusyError, UnknownSessionError
 from massmem.core.events import Event, TurnCompleted, TurnResumed, TurnStarted
 from massmem.core.records import PublicSession
@@ -50,6 +53,12 @@ _ASK = (
     "When the call ends before, check_council has the answer later."
 )
 _START = "Ask as ask_council does, and return at once: check_council has the answer when it is there."
+_DO_JOB = (
+    "Let the council of massmem do this: call ask_council with job {job!r} ({summary}) and the question below. The "
+    "council does not see this conversation: put what bears on it word for word into evidence (diffs, logs, excerpts, "
+    "what we know and what binds us), and name files or a folder where they matter. Give no secrets. If the call ends "
+    "before the answer is there, check_council has it. Show me the result as it is, with who disagrees and why."
+)
 _NOTES = {
     "running": "The council is at work; check_council shows how far it is, and its answer.",
     "interrupted": "The turn was stopped; start_council with this session_id, and no question, goes on with it.",
@@ -121,7 +130,18 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
     _add_council(server, get_access)
     _add_memory(server, get_access)
     _add_sessions(server, get_access)
+    for job in read_jobs(massmem_home(), "")[0]:
+        server.add_prompt(_make_prompt(job))
     return server
+
+
+def _make_prompt(job: Job) -> Prompt:
+    """Return what a user of the calling agent chooses to have the council do the job."""
+
+    def prompt(question: Annotated[str, Field(description="What it is about.")]) -> str:
+        return f"{_DO_JOB.format(job=job.name, summary=job.config.summary)}\n\n{question}"
+
+    return Prompt.from_function(prompt, job.name, description=job.config.summary)
 
 
 def _show_memory(memory: Memory) -> FoundMemory:

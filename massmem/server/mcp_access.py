@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
 from massmem.config.models import FolderConfig, TeamConfig
+from massmem.config.variation import Mode, Variation
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.events import Event, hide_private_fields
 from massmem.core.messages import Attachment, add_text, clean_text
@@ -43,7 +44,6 @@ Text = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
 Folders = Sequence[FolderConfig]
 _Path = Annotated[str, Field(min_length=1, max_length=4_096)]
 _Limit = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
-_Mode = Literal["council", "solo", "report"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,8 @@ class CouncilQuestion:
     session_id: SessionId | None = None
     project: Project = None
     team: Annotated[str | None, Field(max_length=100, description="One of server.teams.")] = None
-    mode: Annotated[_Mode, Field(description="solo: one agent alone; report: who says what.")] = "council"
+    mode: Annotated[Mode, Field(description="solo: one agent alone; report: who says what.")] = "council"
+    job: Annotated[str, Field(max_length=100, description="What it does with the question, such as decide.")] = ""
     files: Annotated[tuple[_Path, ...], Field(max_length=20, description="They belong to the question.")] = ()
     folder: Annotated[_Path | None, Field(description="The agents may read the files in it.")] = None
     evidence: Annotated[str, Field(max_length=MAX_LENGTH, description="A diff, a log, an excerpt: word for word.")] = ""
@@ -82,19 +83,19 @@ class CouncilQuestion:
         return text, tuple(attachment for document in documents for attachment in document.attachments)
 
     def choose_team(self, folders: Folders) -> Callable[[TeamConfig], TeamConfig]:
-        """Return what makes the team's configuration that of this turn. Raise InputError: `folder` is in no folder."""
+        """Return what makes the team's configuration that of this turn; it raises as `Variation.apply`.
+
+        Raise InputError: `folder` is in no folder.
+        """
         added = () if self.folder is None else (_find_folder(self.folder, folders),)
 
         def change(config: TeamConfig) -> TeamConfig:
             own, files = config.coordination, config.files
             values: dict[str, Any] = {"timeout": min(own.timeout, self.max_seconds or own.timeout)}
             values["max_cost"] = min(filter(None, (own.max_cost, self.max_cost)), default=None)
-            if self.mode == "report" and own.presentation != "as_is":
-                values["presentation"] = "report"
             changes: dict[str, Any] = {"coordination": own.model_copy(update=values)}
             changes["files"] = files.model_copy(update={"folders": (*files.folders, *added)})
-            config = config.model_copy(update=changes)
-            return config.select_agent() if self.mode == "solo" else config
+            return Variation(job=self.job, mode=self.mode).apply(config.model_copy(update=changes))
 
         return change
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from massmem.config.variation import Mode
 from massmem.core.ids import SESSION_ID
 from massmem.core.messages import Citation
 from massmem.core.turn_result import TurnResult, TurnSummary
@@ -118,6 +119,10 @@ class AskRequest(Body, extra="forbid"):
     """One agent with this model answers instead of the team, for the user of this machine."""
     folder: Annotated[str, Field(max_length=4_096, pattern=r"^[^\x00-\x1f]*$", examples=["~/notes"])] = ""
     """The agents read it for this question, for the user of this machine; others have those of the configuration."""
+    job: Annotated[str, Field(max_length=100, examples=["decide"])] = ""
+    """The team, or the agent, does this job with the question, see `jobs` of `/api/v1/about`; empty: it answers it."""
+    mode: Mode = "council"
+    """solo: the first agent alone; report: with what all say, what is disputed, and what only one says."""
     project: ProjectName | None = None
     """Of a new conversation: what it says is recalled in this project alone. Any name; of the user of this machine that
     of a folder, or its path. Left out, or empty: none, and it is recalled everywhere. An old one has its own."""

@@ -151,7 +151,8 @@ class Team:
         """Return what the user should know of the store and of tools with this answer; some of it only once."""
         info, first = self.store.info, not self._warned
         self._warned = True
-        return [*([info.always] if info.always else []), *(info.once if first else ()), *self.tools.take_notices()]
+        once = [*info.once, self.config.note] if first else []
+        return [*filter(None, (info.always, *once)), *self.tools.take_notices()]
 
     async def load_calibration(self) -> tuple[Calibration | None, list[str]]:
         """Return how often the team was right, None when nobody knows, and what the user should know of that.

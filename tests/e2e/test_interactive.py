@@ -65,6 +65,20 @@ def slow(tmp_path: Path) -> str:
     return write_team(tmp_path, script("quick"), script(["slow", "slow"], 20))
 
 
+def test_team_does_a_job_until_it_is_left(home: Path) -> None:
+    child = talk("--config", "@examples/decide", "--job", "premortem")
+    say(child, "/job decode", r"there is no job 'decode' \(did you mean\s+'decide'", READY)
+    say(child, "/job decide", "From now on the team does the job decide", READY)
+    say(child, "Where do we keep orders?", "round 2, scores", "\\| PostgreSQL", READY)
+    say(child, "/model ben other", "ben uses scripted other", READY)
+    say(child, "/job", "The team answers questions", READY)
+    say(child, "/agents", "ben +scripted other", READY)
+    shown = say(child, "/solo ada And the customers?", "PostgreSQL\\.", READY)
+    assert "options" not in shown
+    say(child, "/job decide", "does the job decide", READY)
+    assert "--job decide" in " ".join(leave(child).split())
+
+
 def test_a_conversation_with_every_command(team: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     child = talk("--config", team)

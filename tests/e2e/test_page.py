@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, 
 
 from tests.integration.test_server_evaluations import evaluate
 from tests.support.cli import massmem, start
+from tests.support.configs import read_example
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -932,6 +933,50 @@ def test_one_agent_or_another_model_answers_and_reads_a_folder(
         page.get_by_label("Your question").press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("The provider of the model 'nonsense' is not known")
         expect(page.get_by_label("Your question")).to_have_value("And P-18?")
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_team_does_a_job_that_is_chosen_and_the_turn_says_so(
+    browser: Browser, start_page: StartPage, width: int
+) -> None:
+    started = start_page(read_example("decide"))
+    context = browser.new_context(viewport={"width": width, "height": 850})
+    context.set_default_timeout(PATIENCE)
+    try:
+        page = context.new_page()
+        page.goto(started.address)
+        job = page.get_by_role("combobox", name="Job")
+        job.focus()
+        page.keyboard.type("dec")
+        expect(job).to_have_value("decide")
+        expect(job).to_have_accessible_description(re.compile("^Options, weighed criteria"))
+        check_view(page, "job")
+        ask(page, "Where do we keep orders?")
+        expect(page.locator(".turn .badge")).to_have_text("Job: decide")
+        table = final_answer(page).get_by_role("table")
+        expect(table).to_contain_text("The spreadsheet that there is")
+        assert table.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth"), "it fits"
+        page.get_by_role("button", name="How they decided").click()
+        expect(page.locator(".council")).to_contain_text("Each weighs the criteria and scores the options")
+        step = page.get_by_role("region", name="Round 2").locator(".step").first
+        expect(step).to_contain_text("PostgreSQL: Work to run it 4, Writers at once 9: many can write at once")
+        expect(page.locator(".council .won")).to_have_count(0)
+        check_view(page, "decision")
+        # It is for the next question as well, and for the same one asked again.
+        expect(job).to_have_value("decide")
+        page.reload()
+        expect(page.locator(".turn .badge")).to_have_text("Job: decide")
+        expect(job).to_have_value("")
+        page.get_by_role("button", name="Ask again").click()
+        page.locator(".editing").get_by_role("button", name="Ask", exact=True).click()
+        expect(page.locator(".versions")).to_contain_text("2/2")
+        expect(page.locator(".turn .badge")).to_have_text("Job: decide")
+        job.select_option("mode:report")
+        ask(page, "And the customers?")
+        expect(page.get_by_role("region", name="Report of the council")).to_be_visible()
+        expect(page.locator(".turn .badge")).to_have_count(1)
     finally:
         context.close()
 

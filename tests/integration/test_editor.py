@@ -109,7 +109,7 @@ def write_council(folder: Path, **more: Any) -> str:
 async def test_council_answers_with_a_plan_and_says_how_it_decided(tmp_path: Path, project: Path) -> None:
     async with open_editor(write_council(tmp_path), project) as opened:
         modes = (await opened.begin()).modes
-        assert [mode.id for mode in modes.available_modes] == ["council", "solo", "report"]
+        assert [mode.id for mode in modes.available_modes][:3] == ["council", "solo", "report"]
         assert await opened.ask() == "end_turn"
         editor = opened.editor
     plans = [[(e["content"], e["status"]) for e in plan["entries"]] for plan in editor.list_updates("plan")]
@@ -209,6 +209,25 @@ async def test_mode_changes_how_the_next_question_is_answered(
         assert opened.editor.read().startswith("It is ")
         with pytest.raises(acp.RequestError, match="there is no mode 'nonsense': modes: council, solo, report"):
             await opened.agent.set_session_mode(session_id=opened.session, mode_id="nonsense")
+
+
+async def test_jobs_are_modes_also_those_of_the_project(tmp_path: Path, project: Path) -> None:
+    jobs = project / ".massmem" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "names.yaml").write_text("summary: Names for a thing.\nshape: union\n")
+    (jobs / "solo.yaml").write_text("summary: No mode is replaced.\n")
+    async with open_editor("@examples/decide", project) as opened:
+        modes = {mode.id: mode for mode in (await opened.begin()).modes.available_modes}
+        assert {"council", "solo", "report", "brainstorm", "decide", "premortem", "review", "names"} <= {*modes}
+        assert modes["names"].description == "Names for a thing."
+        assert "replaced" not in modes["solo"].description
+        await opened.agent.set_session_mode(session_id=opened.session, mode_id="decide")
+        assert await opened.ask() == "end_turn"
+        assert opened.editor.read().count("| PostgreSQL |") == 1
+        assert "ben would choose SQLite" in opened.editor.read()
+        await opened.agent.set_session_mode(session_id=opened.session, mode_id="council")
+        assert await opened.ask() == "end_turn"
+        assert opened.editor.read().count("| PostgreSQL |") == 1
 
 
 async def test_sessions_are_listed_by_project_and_replayed(tmp_path: Path, project: Path) -> None:

@@ -16,6 +16,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp_types import ListRootsResult, Root
 
 from tests.integration.test_mcp_server import call, fail, open_http, open_stdio, write_team
+from tests.support.configs import read_example
 from tests.support.council_server import CouncilServer, council_server
 from tests.support.json_server import serve_posts
 from tests.support.service import StartService, make_agent, make_config, wait_until
@@ -154,6 +155,35 @@ async def test_modes_teams_forms_and_limits(start_service: StartService, tmp_pat
         assert again["answer"] == "It is red."
         for arguments in ({"max_seconds": 0}, {"max_cost": -1}, {"mode": "loud"}):
             assert "validation error" in await fail(client, "ask_council", question="Why?", **arguments)
+
+
+async def test_job_of_a_question_over_http(start_service: StartService) -> None:
+    service = start_service(make_config(**read_example("decide")))
+    async with open_http(service, "ann") as client:
+        decided = await call(client, "ask_council", question="Where do we keep orders?", job="decide")
+        assert (decided["job"], decided["shape"]) == ("decide", "decide")
+        assert "| PostgreSQL |" in decided["answer"]
+        message = await fail(client, "ask_council", question="Where?", job="decode")
+        assert "there is no job 'decode' (did you mean 'decide'?), only brainstorm, decide" in message
+
+
+async def test_prompts_are_the_jobs_and_lead_to_them(tmp_path: Path) -> None:
+    (tmp_path / ".massmem" / "jobs").mkdir(parents=True)
+    (tmp_path / ".massmem" / "jobs" / "names.yaml").write_text("summary: Names for a thing.\n")
+    async with open_stdio(tmp_path, read_example("decide")) as client:
+        prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        assert {"brainstorm", "decide", "draft", "premortem", "review", "names"} <= {*prompts}
+        assert prompts["names"].description == "Names for a thing."
+        [argument] = prompts["decide"].arguments or []
+        assert (argument.name, argument.required) == ("question", True)
+        [message] = (await client.get_prompt("decide", {"question": "Where do we keep {orders}?"})).messages
+        text = str(getattr(message.content, "text", ""))
+        assert text.endswith("\n\nWhere do we keep {orders}?")
+        assert "call ask_council with job 'decide'" in text
+        assert "into evidence" in text
+        started = await call(client, "start_council", question="Where do we keep orders?", job="decide")
+        done = await call(client, "check_council", session_id=started["session_id"], wait_seconds=50)
+        assert done["job"] == started["job"] == "decide"
 
 
 async def test_limits_of_a_question_end_it_and_never_exceed_those_of_the_configuration(

@@ -16,6 +16,7 @@ import requests
 
 from massmem.config.presets import PROVIDERS_BY_KEY
 from tests.support.cli import massmem, script, start, write_team
+from tests.support.configs import read_example
 from tests.support.forked import ForkedServer
 from tests.support.json_server import serve_posts
 from tests.support.page import FROM_PAGE, Page, StartPage
@@ -292,6 +293,38 @@ def test_one_question_changes_who_answers_it(start_page: StartPage, tmp_path: Pa
     assert "the provider of the model 'nonsense' is not known" in ask(model="nonsense")["error"]
     assert "a program cannot be chosen here" in ask(model="acp/x")["error"]
     assert ask(agent="ann")["response"] == "It is blue."
+
+
+def test_question_names_a_job_or_a_mode(start_page: StartPage) -> None:
+    page = start_page(read_example("decide"))
+    jobs = page.home / ".massmem" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "names.yaml").write_text("summary: Names for a thing.\nshape: union\n")
+    (jobs / "wrong.yaml").write_text("summary: x\nshapes: union\n")
+    visitor = page.enter()
+    listed = visitor.get(f"{page.url}/api/v1/about", timeout=60).json()["jobs"]
+    assert {"decide", "premortem", "names"} <= {job["name"] for job in listed}
+    assert {"name": "names", "summary": "Names for a thing."} in listed
+    assert "wrong" not in {job["name"] for job in listed}
+
+    def ask(**changes: str) -> Any:
+        body = {"message": "Where do we keep orders?", "session_id": "orders", **changes}
+        return visitor.post(f"{page.url}/api/v1/chat", json=body, timeout=60).json()
+
+    decided = ask(job="decide")
+    assert (decided["job"], decided["shape"], decided["notices"]) == ("decide", "decide", [])
+    assert "| PostgreSQL |" in decided["response"]
+    alone = ask(job="decide", agent="ada")
+    assert [agent["id"] for agent in alone["agents"]] == ["advocate", "sceptic", "operator"]
+    assert "one model plays all roles (advocate, sceptic, operator)" in alone["notices"][0]
+    assert ask(job="names")["shape"] == "union"
+    assert (ask()["shape"], ask()["report"]) == ("vote", None)
+    assert ask(mode="report")["report"]["made_from"] in ("answers", "votes")
+    assert len(ask(mode="solo")["agents"]) == 1
+    assert "there is no job 'decode' (did you mean 'decide'?), only brainstorm" in ask(job="decode")["error"]
+    assert "there is no job '../names'" in ask(job="../names")["error"]
+    assert ask(job="wrong")["error"] == "the file of the job wrong has mistakes"
+    assert "mode" in ask(mode="loud")["error"]
 
 
 def test_files_of_the_page_are_sent_compressed_and_asked_for_again_when_they_changed(start_page: StartPage) -> None:

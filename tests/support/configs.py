@@ -1,8 +1,10 @@
 """Configuration files written by tests."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from massmem.config.load import load_config
 from massmem.config.models import TeamConfig
@@ -24,3 +26,9 @@ def problems(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
         load(folder, text, environ)
     assert SECRET not in str(caught.value)
     return [problem.replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def read_example(name: str) -> dict[str, Any]:
+    """Return a configuration that massmem ships, without a memory: it costs half of a short run."""
+    text = (Path(__file__).parents[2] / "configs" / f"{name}.yaml").read_text()
+    return yaml.safe_load(text) | {"memory": {"enabled": False}}

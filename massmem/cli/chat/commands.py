@@ -32,7 +32,7 @@ from massmem.cli.memory_view import (
     print_memories,
     print_stats,
 )
-from massmem.cli.options import MAX_TURN
+from massmem.cli.options import MAX_TURN, offer_jobs
 from massmem.cli.question import UserQuestion, attach_mentioned_files
 from massmem.cli.sessions import export_session
 from massmem.cli.streams import write_err, write_out
@@ -175,6 +175,15 @@ async def _ask_alone(state: ChatState, rest: str) -> None:
 async def _ask_in_full(state: ChatState, rest: str) -> None:
     await _ask_next(state, "full", rest)
     state.asks_all = True
+
+
+async def _do_job(state: ChatState, rest: str) -> None:
+    await state.do_job(rest, state.session.id)
+    write_err(f"From now on the team does the job {rest}; /job ends that." if rest else "The team answers questions.")
+
+
+async def _complete_job(_state: ChatState, words: Sequence[str]) -> Sequence[str]:
+    return () if words else [*offer_jobs("")]
 
 
 async def _ask_next(state: ChatState, command: str, text: str) -> None:
@@ -543,6 +552,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command("solo", "Ask one agent alone, by default the first.", _ask_alone, "[AGENT] QUESTION", _complete_agent),
         Command("full", "Ask all agents, also where two or one would be enough.", _ask_in_full, "QUESTION"),
+        Command("job", "Do a job with what you ask from now on; alone: none.", _do_job, "[JOB]", _complete_job),
         Command("continue", "Finish the turn that was stopped or failed.", _finish_turn),
         Command("now", "The same, at once: with the answers so far, or the first one.", _answer_now),
         Command("show", "Show every answer and vote of the last turn, or of turn N.", _show_turn, "[N]"),

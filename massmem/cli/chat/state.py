@@ -7,9 +7,10 @@ from pathlib import Path
 
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import UserQuestion
-from massmem.cli.run import Invocation, load_team_of
+from massmem.cli.run import Invocation, give_job, load_team_of
 from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
+from massmem.config.projects import find_project
 from massmem.core.errors import InputError
 from massmem.core.records import Owner, TurnRecord
 from massmem.render.turn_view import TurnView
@@ -40,7 +41,9 @@ class ChatState:
         self.asks_all = False
         """It is for all agents."""
         self.debug_log: Path | None = None
-        self._config = invocation.config
+        self._config = self._plain = invocation.config
+        if invocation.options.job:
+            self._plain = load_team_of(replace(invocation.options, job=None), invocation.home)  # without the job
         self._base_team = team
         self.team = team
         """The base team, or one with other models on the same store and memory."""
@@ -71,18 +74,29 @@ class ChatState:
         options, path = self.invocation.options, session.config_path
         if options.config is None and path and path != self._config.path:
             await session.close()
-            options = replace(options, session_config=use_session_config(path))
-            await self._switch_team(load_team_of(options, self.invocation.home), session.id)
+            options = replace(options, session_config=use_session_config(path), job=None)
+            self._plain = load_team_of(options, self.invocation.home)
+            await self.do_job(self.invocation.options.job or "", session.id)
         else:
             await self._switch_session(session)
         return self.session.unfinished
 
+    async def do_job(self, name: str, session_id: str) -> None:
+        """Do this job from now on, "": none; and go on with this session. Raises as `give_job`, `Team.start`."""
+        home, project = self.invocation.home, find_project()
+        config = give_job(self._plain, name, home, project) if name else self._plain
+        await self._switch_team(config, session_id)
+        self.invocation = replace(self.invocation, options=replace(self.invocation.options, job=name or None))
+
     async def change_backends(self, backends: Mapping[str, BackendConfig]) -> None:
         """Let agents use other models from now on, by their ids. Raises as `Team.start`; nothing has changed then."""
-        agents = [
-            agent.model_copy(update={"backend": backends.get(agent.id, agent.backend)}) for agent in self._config.agents
-        ]
-        await self._switch_team(self._config.model_copy(update={"agents": tuple(agents)}), self.session.id)
+
+        def change(team: TeamConfig) -> TeamConfig:
+            agents = [a.model_copy(update={"backend": backends.get(a.id, a.backend)}) for a in team.agents]
+            return team.model_copy(update={"agents": tuple(agents)})
+
+        await self._switch_team(change(self._config), self.session.id)
+        self._plain = change(self._plain)
 
     @asynccontextmanager
     async def use_team(self, changed: TeamConfig) -> AsyncGenerator[None, None]:

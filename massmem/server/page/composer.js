@@ -8,7 +8,7 @@ import { countTokens } from "./turn.js";
 
 const OWN = "own"; // the team that the conversation has had so far, when no request can name it
 const EMPTY = { text: "", files: [], sending: null };
-const TEAM = { agent: "", model: null, folder: "", full: false }; // who answers: the team as it is
+const TEAM = { agent: "", model: null, folder: "", full: false, job: "", mode: "council" }; // who answers: the team as it is
 const ENDS = { completed: "The answer is complete.", failed: "The turn has failed.", interrupted: "The turn was stopped.", waiting: "The agents ask you something." };
 
 export function Composer({ talk, about, onAsk }) {
@@ -120,6 +120,7 @@ export function Composer({ talk, about, onAsk }) {
     if (kind === "team") setTeam(id);
     change({ whom: { ...whom, agent: "", model: null, ...(kind === "team" ? {} : { [kind]: id }) } });
   };
+  const chooseJob = (value) => setPart(value === "mode:report" ? { job: "", mode: "report" } : { job: value, mode: "council" });
   const setPart = (part) => change({ whom: { ...whom, ...part } });
   const isLocal = about.user === null;
   const shownTeam = about.teams.find((entry) => entry.name === chosen) || own;
@@ -148,11 +149,15 @@ export function Composer({ talk, about, onAsk }) {
             ${shownTeam.agents.length > 1 && html`<optgroup label="One agent alone">${shownTeam.agents.map((agent) => html`<option value=${`agent:${agent.id}`}>${agent.name}</option>`)}</optgroup>`}
             ${isLocal && html`<option value="model:">another model</option>`}</select></label>`}
           ${whom.model !== null && !asked && html`<input class="project" aria-label="Model" maxlength="200" placeholder="ollama/qwen3:8b" value=${whom.model} onInput=${(e) => setPart({ model: e.target.value.trim() })} />`}
+          ${!asked && html`<label class="team-choice"><span class="hidden">Job</span><select aria-describedby=${whom.job ? "job-hint" : undefined} value=${whom.mode === "report" ? "mode:report" : whom.job} onChange=${(e) => chooseJob(e.target.value)}>
+            <option value="">answer</option><option value="mode:report">report</option>
+            <optgroup label="Jobs">${about.jobs.map((job) => html`<option value=${job.name} title=${job.summary}>${job.name}</option>`)}</optgroup></select></label>`}
           ${!asked && (talk.id === null || isLocal || shownTeam.adaptive) && html`<button type="button" class="icon-button" aria-label="Project, folder, mode" title="Project, folder, mode" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}><${Icon} name="more" /></button>`}
           ${talk.session?.project && html`<span class="dim" title=${talk.session.project}>in ${projectName(talk.session.project)}</span>`}
           <span class="spacer"></span>
           <button type="submit" class="primary send" aria-label=${asked ? "Reply" : isRunning ? "Ask next" : "Ask"} disabled=${busy || !isReady}>${busy ? html`<span class="spinner" aria-hidden="true"></span>` : html`<${Icon} name="send" />`}</button>
         </div>
+        ${whom.job && !asked && html`<p class="dim hint" id="job-hint">${about.jobs.find((job) => job.name === whom.job)?.summary}</p>`}
         ${(isOpen || whom.folder || whom.full || talk.project) && !asked && html`<div class="tools more">
           ${talk.id === null && html`<input class="project" aria-label="Project" maxlength="4096" placeholder="Project (none)" title="What is said here is recalled in this project alone" value=${talk.project} onInput=${(e) => (talk.project = e.target.value.trim())} />`}
           ${isLocal && html`<input class="project" aria-label="Folder" maxlength="4096" placeholder="Folder to read (none)" title="The agents read the files of this folder" value=${whom.folder} onInput=${(e) => setPart({ folder: e.target.value.trim() })} />`}

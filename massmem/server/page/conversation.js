@@ -257,6 +257,7 @@ function Turn({ talk, group, models, colours, about, part, isLast }) {
   const details = live || talk.details.get(group.turn);
   const isRunning = live !== null && !hasEnded(live);
   const hasAnswer = group.messages.some((message) => message.role === "assistant" && !message.waiting_for);
+  const job = live ? live.job : record?.job;
   const status = live ? live.status : !record ? "" : record.status === "limit" && !hasAnswer ? "failed" : record.status;
   const isUnfinished = isLast && ["interrupted", "failed"].includes(status);
   const open = chosen ?? (isUnfinished && Boolean(details)); // what there is of a turn without an answer
@@ -280,6 +281,7 @@ function Turn({ talk, group, models, colours, about, part, isLast }) {
   const canEdit = group.turn > 0 && group.messages[0]?.role === "user" && !group.messages[0].param && !isRunning;
   return html`
     <section id=${`turn-${group.turn}`} class=${`turn ${status} ${part === `turn-${group.turn}` ? "marked" : ""}`} aria-label=${group.turn ? `Turn ${group.turn}` : "Message"}>
+      ${job && html`<span class="badge job">Job: ${job}</span>`}
       ${shown.map((message, index) => {
         if (index > 0 || !canEdit) return html`<${Message} key=${message.seq} talk=${talk} message=${message} part=${part} colour=${colours[message.agent_id] ?? 0} names=${names} result=${message.waiting_for ? null : record} />`;
         if (editing) return html`<${EditQuestion} key="edit" talk=${talk} turn=${group.turn} about=${about} onClose=${() => edit(false)} />`;
@@ -423,7 +425,7 @@ function EditForm({ talk, turn, about, question, onClose }) {
     if (!text.trim() || busy) return;
     setBusy(true);
     try {
-      await talk.askInstead(question, text, files, { team, full });
+      await talk.askInstead(question, text, files, { team, full, job: talk.turns.get(turn)?.job });
       if (team !== null) talk.team = about.teams.find((entry) => entry.name === team);
       announceChange();
     } catch (error) {

@@ -3,7 +3,7 @@ import { html, useLayoutEffect, useRef, useState } from "./html.js";
 import { dollars, plural, seconds, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { AgentName, Icon } from "./parts.js";
-import { colourOf, describeDecision, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
+import { colourOf, describeDecision, describeRound, describeWorkCut, hasEnded, nameOf, ranking } from "./turn.js";
 
 const STATES = { waiting: "waits for its model", thinking: "thinks", writing: "writes", stopped: "was stopped" };
 const LONG = 20_000; // characters of an answer that are shown at once
@@ -19,7 +19,7 @@ export function Council({ turn, models }) {
 
 function Round({ turn, round, models }) {
   const kinds = new Set(Object.values(round.steps).map((step) => step.step));
-  const what = round.number === 1 ? "Each answers alone" : round.final ? "The last vote" : kinds.has("vote") ? "They read each other, then improve or vote" : "They answer again";
+  const what = describeRound(turn, round.number) ?? (round.number === 1 ? "Each answers alone" : round.final ? "The last vote" : kinds.has("vote") ? "They read each other, then improve or vote" : "They answer again");
   // On a narrow screen one card is open, and the others are a line.
   const [chosen, choose] = useState(null);
   const isNarrow = matchMedia("(max-width: 760px)").matches && round.agents.length > 1;
@@ -48,7 +48,7 @@ function Step({ turn, id, step, model, isSteady, isOpen, onOpen }) {
   return html`
     <article class=${`step agent-${colour} ${state} ${step && step.isVoid ? "void" : ""}`} aria-busy=${!["done", "failed", "stopped", "skipped"].includes(state)}>
       <header>${onOpen ? html`<button type="button" class="plain" aria-expanded=${isOpen} onClick=${onOpen}><${Agent} turn=${turn} id=${id} /></button>` : html`<${Agent} turn=${turn} id=${id} />`}${(by || model) && html`<span class="model">${by || model}</span>`}
-        ${turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}${!isOpen && html`<span class="line">${describe(turn, step, state)}</span>`}</header>
+        ${turn.shape === "vote" && turn.winner === id && step && step === lastAnswer(turn, id) && html`<span class="won" title="The winner"><${Icon} name="check" />won</span>`}${!isOpen && html`<span class="line">${describe(turn, step, state)}</span>`}</header>
       ${isOpen && html`<div class="body" ref=${body} onScroll=${onScroll} tabindex=${isSteady ? 0 : undefined}><${StepBody} turn=${turn} step=${step} state=${state} /></div>`}
     </article>`;
 }

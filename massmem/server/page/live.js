@@ -109,7 +109,7 @@ export class LiveConversation {
 
   // Asks, or replies to what was asked for. files: [{name, url}] with data: URLs. sending: {id, name} of the session and
   // of the question. Throws a Problem when nothing was asked.
-  // whom: {team, agent, model, folder, full, replaces}, as in the body of a request.
+  // whom: {team, agent, model, folder, job, mode, full, replaces}, as in the body of a request.
   async ask(text, files, whom, sending) {
     await this.refresh(); // a conversation that was deleted meanwhile would begin anew
     if (!this.isLoaded) throw this.problem;
@@ -293,8 +293,8 @@ export class LiveConversation {
   }
 }
 
-function sendQuestion(id, text, files, { team, agent = "", model = "", folder = "", full = false, replaces = null, project = "" }, name, signal) {
+function sendQuestion(id, text, files, { team, agent = "", model = "", folder = "", job = "", mode = "council", full = false, replaces = null, project = "" }, name, signal) {
   const parts = [{ type: "text", text }, ...files.map((file) => ({ type: "file", file: { filename: file.name, file_data: file.url } }))];
-  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), ...(project ? { project } : {}), agent, model, folder, full, replaces };
+  const body = { message: files.length ? parts : text, session_id: id, ...(team === null ? {} : { team }), ...(project ? { project } : {}), agent, model, folder, job, mode, full, replaces };
   return request("api/v1/chat/stream", { method: "POST", body, headers: { "Idempotency-Key": name }, signal });
 }

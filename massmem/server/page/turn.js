@@ -4,6 +4,9 @@ export function newTurn(question = "") {
   return {
     turn: 0,
     question,
+    shape: "vote",
+    job: "",
+    items: {}, // titles by number
     agents: [],
     names: {},
     rounds: [],
@@ -89,6 +92,7 @@ const CHANGES = {
     turn.agents = event.agents;
     turn.names = event.names;
     turn.startedAt = event.at;
+    Object.assign(turn, { shape: event.shape, job: event.job });
   },
   turn_resumed(turn, event) {
     turn.turn = event.turn;
@@ -161,8 +165,14 @@ const CHANGES = {
   },
   items_given(turn, event) {
     const points = (event.items || []).map((item) => `- ${item.title}`);
-    const checks = event.checks.map((check) => `- ${check.item}: ${check.stand}. ${check.reason}`);
+    const name = (number) => turn.items[number] ?? number;
+    const score = (item, [number, value]) => (number === String(item) ? `weight ${value}` : `${name(number)} ${value}`);
+    const judge = ({ item, stand, points = {} }) => Object.entries(points).map((entry) => score(item, entry)).join(", ") || stand;
+    const checks = event.checks.map((check) => `- **${name(check.item)}**: ${[judge(check), check.reason].filter(Boolean).join(": ")}`);
     finish(turn, event, { kind: "answer", text: [...points, ...checks].join("\n") || "Nothing.", model: event.fallback, citations: [] });
+  },
+  items_merged(turn, event) {
+    for (const { number, item } of event.items) turn.items[number] = item.title;
   },
   ballot_cast(turn, event) {
     finish(turn, event, { kind: "ballot", choice: event.choice, reason: event.reason, text: "", model: event.fallback });
@@ -245,6 +255,14 @@ export const describeWorkCut = (reason) => `${WORK_CUTS[reason]}. The answer is 
 
 // Returns [agent, votes] of the standing ballots, most first.
 export const ranking = (turn) => Object.entries(turn.votes).sort((a, b) => b[1] - a[1]);
+
+const ROUNDS = {
+  union: ["Each lists what it sees", "Each looks at what others have listed"],
+  decide: ["Each lists options and criteria", "Each weighs the criteria and scores the options"],
+  revise: ["One drafts", "The others criticise", "The author revises"],
+};
+// What a round is for, where nobody votes.
+export const describeRound = ({ shape }, number) => ROUNDS[shape]?.[number < 3 ? number - 1 : 1 + (number % 2)];
 
 const DECISIONS = {
   only_answer: "it was the only answer",

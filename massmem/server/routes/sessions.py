@@ -1,5 +1,6 @@
 """`/api/v1/sessions`: conversations with their turns, as the page shows them; to name, fork, export and search them."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -12,6 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
+from massmem.config.jobs import read_jobs
 from massmem.config.models import AgentConfig, TeamConfig
 from massmem.core.errors import InputError
 from massmem.core.ids import MAX_NAME_LENGTH
@@ -79,6 +81,11 @@ class TeamEntry(Body):
     """Not all of them are always asked, see `coordination.depth`."""
 
 
+class JobEntry(Body):
+    name: str
+    summary: str
+
+
 class OwnerUsage(Body):
     """Of the user; null: no limit."""
 
@@ -94,6 +101,8 @@ class About(Body):
     user: str | None
     version: str
     teams: list[TeamEntry]
+    jobs: list[JobEntry]
+    """What any of them can do with a question."""
     remembers: bool
     max_file_size: int
     is_operator: bool
@@ -202,13 +211,15 @@ class SearchHits(Body):
 
 @router.get("/about")
 async def about(caller: Authorized) -> About:
-    """Who is asking, and which teams can be asked."""
+    """Who is asking, and which teams can be asked for what."""
+    jobs, _ = await asyncio.to_thread(read_jobs, caller.service.settings.home, "")
     service, limits = caller.service, caller.service.settings.config.server.limits
     used = await service.turns.measure(caller.owner)
     return About(
         user=caller.sub,
         version=version("massmem"),
         teams=[_show_team(name, team.config, team.agents) for name, team in service.teams.named.items()],
+        jobs=[JobEntry(name=job.name, summary=job.config.summary) for job in jobs],
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
