@@ -42,7 +42,7 @@ COMMANDS: dict[str, Command] = {
     "paths": Command("massmem.cli.config:paths_app", "Show where massmem keeps its files."),
     "models": Command("massmem.cli.models:app", "List the available models; download those for this machine."),
     "review": Command("massmem.cli.review:app", "Let the team review a change: a diff, a branch, a document."),
-    "jobs": Command("massmem.cli.jobs:app", "List what a team can do: decide, research, premortem, ..."),
+    "jobs": Command("massmem.cli.jobs:app", "List what a team can do, such as decide or premortem."),
     "eval": Command("massmem.cli.eval:app", "Measure how well teams answer questions whose answers are known."),
     "store": Command("massmem.cli.store:app", "Back up sessions, move them, recover damaged ones."),
     "ui": Command("massmem.cli.serve:ui_app", "Talk to the team in a browser."),

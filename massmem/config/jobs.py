@@ -60,14 +60,18 @@ class Job:
 
     def apply(self, team: TeamConfig) -> TeamConfig:
         """Return the team as it does the job."""
-        given = {name: getattr(self.config, name) for name in ("shape", "items", "draft", "max_rounds", "presentation")}
-        changes = {name: value for name, value in given.items() if value is not None}
+        named = {name: getattr(self.config, name) for name in ("shape", "items", "draft", "max_rounds", "presentation")}
+        changes = {name: value for name, value in named.items() if value is not None}
         coordination = team.coordination.model_copy(update=changes)
-        agents, names, note = self._cast(team.agents), [role.id for role in self.config.roles], ""
-        if len(team.agents) == 1 < len(names):
-            note = f"one model plays all roles ({', '.join(names)}): what it does not know, none of them knows"
-        changed = {"coordination": coordination, "agents": agents, "job": self.name, "note": note}
-        return team.model_copy(update=changed)
+        doing = {"agents": self._cast(team.agents), "job": self.name, "note": self.describe_cast(team)}
+        return team.model_copy(update={"coordination": coordination, **doing})
+
+    def describe_cast(self, team: TeamConfig) -> str:
+        """Return that one model plays all roles; "" where several agents do the job."""
+        roles = ", ".join(role.id for role in self.config.roles)
+        if len(team.agents) > 1 or len(self.config.roles) < 2:
+            return ""
+        return f"one model plays all roles ({roles}): what it does not know, none of them knows"
 
     def _cast(self, agents: tuple[AgentSpec, ...]) -> tuple[AgentSpec, ...]:
         """Return the agents with roles; of a single one, one for each role."""

@@ -69,7 +69,7 @@ def test_team_does_a_job_until_it_is_left(home: Path) -> None:
     child = talk("--config", "@examples/decide", "--job", "premortem")
     say(child, "/job decode", r"there is no job 'decode' \(did you mean\s+'decide'", READY)
     say(child, "/job decide", "From now on the team does the job decide", READY)
-    say(child, "Where do we keep orders?", "round 2, scores", "\\| PostgreSQL", READY)
+    say(child, "Where do we keep orders?", "scores", "ben would choose SQLite", READY)
     say(child, "/model ben other", "ben uses scripted other", READY)
     say(child, "/job", "The team answers questions", READY)
     say(child, "/agents", "ben +scripted other", READY)

@@ -16,7 +16,7 @@ from tests.support.sessions import collect, team
 
 NAMES = (
     "help agents model memory remember forget context cost sessions resume rename export compact clear undo debug quit "
-    "continue now solo full retry reword version edit copy fork show correct pin unpin"
+    "continue now solo full job retry reword version edit copy fork show correct pin unpin"
 )
 
 
