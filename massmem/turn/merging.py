@@ -1,6 +1,7 @@
 """Which items of several agents are the same: by their place, then their words. Where code cannot tell, a model may be
 asked; what is unsure then stays apart."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -9,6 +10,7 @@ from typing import Any
 
 from massmem.core.diffs import ChangedFile, find_place
 from massmem.core.items import Item, UnionItem
+from massmem.core.short_answers import NEGATION
 from massmem.core.text import one_line
 from massmem.memory.compression import list_stems
 from massmem.memory.tokens import estimate_tokens
@@ -18,6 +20,7 @@ _NEAR = 3
 _SAME, _SAME_NEAR, _SAME_LINES, _UNSURE = 0.6, 0.5, 0.15, 0.3
 """Share of the words of the shorter one that two items have in common: they are the same without a common place, with
 one, and at the same few lines; from the last on, a model may tell."""
+_ADDRESS, _NUMBER = "://", re.compile(r"\d+(?:[.,]\d+)*")
 _MOST_PAIRS, _LONGEST = 20, 400
 _PAIR_TOKENS, _CHECK_TOKENS = 50, 160
 """Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
@@ -44,6 +47,8 @@ def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], l
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
+        if _ADDRESS in item.place or _ADDRESS in other.place:
+            enough = 2  # claims are the same by all words, or not: another number is another claim
         is_named_same = by_kind and list_stems(item.title) == list_stems(other.title)
         if (shared >= least and share >= enough) or (words and words == other_words) or is_named_same:
             same.append((share + bool(near), (i, j)))
@@ -108,6 +113,9 @@ def _is_at_same_lines(item: Item, other: Item) -> bool:
 
 
 def _list_words(item: Item) -> frozenset[str]:
+    if _ADDRESS in item.place:
+        denial = {"not"} if NEGATION.search(item.title) else set[str]()
+        return list_stems(item.title) | {*_NUMBER.findall(item.title)} | denial
     return list_stems(f"{item.title} {one_line(item.reason, _LONGEST)}") - list_stems(item.file)
 
 
