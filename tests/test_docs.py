@@ -43,7 +43,7 @@ NOT_RUN = {
     "--schema": "the scripted team writes no JSON; tests/e2e/test_cli.py has a team that does",
     "massmem -i": "the picture is the user's; tests/e2e/test_cli.py has one",
     "massgen.yaml": "it is a file of the user; tests/unit/config/test_massgen.py has some",
-    "-f https://": "it needs a network; tests/unit/cli/test_addresses.py has a server",
+    "-f https://": "it needs a network; tests/unit/tools/test_addresses.py has a server",
     "massmem init": "the user has a configuration; tests/integration has init",
     "massmem ui": "it serves until it is stopped; tests/integration/test_ui.py uses it",
     "massmem serve": "it serves until it is stopped; tests/e2e/test_server_clients.py uses it",

@@ -1,5 +1,6 @@
 """The question of a command line: its argument, what is piped in, and files."""
 
+import asyncio
 import difflib
 import json
 import os
@@ -99,9 +100,9 @@ def _read_source(name: str, most: int) -> "File":
 
     if not is_web_address(name):
         return File(read_document, name, read_file(name, most))
-    from massmem.cli.addresses import fetch_document  # with a client of HTTP
+    from massmem.tools.addresses import fetch  # with a client of HTTP
 
-    return fetch_document(name, most)
+    return asyncio.run(fetch(name, most, is_named=True))
 
 
 def add_files(question: UserQuestion, files: "Sequence[File]", most: int) -> UserQuestion:

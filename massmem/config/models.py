@@ -402,6 +402,9 @@ class ItemsConfig(Section):
     """What the others are asked about the items."""
     places: bool = True
     """Items have a place, a severity and a quote, as far as they are about a text."""
+    sources: bool = False
+    """Items name a page or a file, and quote it; massmem reads each once, and the others judge by what stands there.
+    Agents that give one item different kinds contradict each other."""
     overview: str = "Write a summary in at most five sentences: what matters most, and what is contested, if any is."
     """What one agent writes above the list."""
 

@@ -348,6 +348,11 @@ def _is_usable(url: str) -> bool:
     return 0 < len(url) <= _LONGEST_URL and url.isprintable() and " " not in url
 
 
+def list_addresses(text: str) -> list[str]:
+    """Return the addresses of pages in a text, as `https://example.org/a_(b)`."""
+    return list(map(_trim_address, _ADDRESS.findall(text)))
+
+
 def _trim_address(address: str) -> str:
     """Return an address without the signs of the sentence around it."""
     address = address.rstrip(".,;:!?'*_”’>|")

@@ -1,6 +1,6 @@
 """Items that agents give in a form, such as findings; what the others say of them, and their list for people."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,6 +10,8 @@ Severity = Literal["high", "medium", "low"]
 Stand = Literal["confirm", "reject", "abstain"]
 _RANKS: dict[str | None, int] = {"high": 0, "medium": 1, "low": 2}
 NOTHING = "Nothing found."
+_CONTESTED, _UNREAD = "### Contested", "### Not checked against a source"
+_QUOTED = {True: "its quote stands there", False: "its quote does not stand there", None: "it quotes nothing of it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,19 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The page or file that an item names, as it was read once in the turn."""
+
+    place: str
+    passage: str = ""
+    """What stands there around the quote; where that is missing, the passage that is nearest in words."""
+    quoted: bool | None = None
+    """Whether the item's quote stands there; null: it has none, or nothing was read."""
+    problem: str = ""
+    """Why nothing was read; empty: it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnionItem:
     """An item with all that found it, and what the others say."""
 
@@ -64,10 +79,23 @@ class UnionItem:
     checks: tuple[Check, ...] = ()
     dismissed: str | None = None
     """Why the user dismissed it; null: it stands."""
+    sources: tuple[Source, ...] = ()
+    """Of each of `versions`; empty: nobody was asked for a source."""
+    disputed: bool = False
+    """It has sources, and those that found it say different kinds of it."""
+
+    @property
+    def is_contested(self) -> bool:
+        return self.disputed or bool(self.list_agents("reject"))
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether it was to be checked against its source, and that was not read."""
+        return bool(self.sources) and all(source.problem for source in self.sources)
 
     def list_agents(self, stand: Stand) -> list[str]:
-        """Return the agents that say this of it."""
-        return [check.agent for check in self.checks if check.stand == stand]
+        """Return the agents that say this of it; nobody confirms by its source what was not read there."""
+        return [c.agent for c in self.checks if c.stand == stand and not (stand == "confirm" and self.is_unread)]
 
 
 def add_checks(items: Sequence[UnionItem], agent: str, checks: Sequence[Check]) -> tuple[UnionItem, ...]:
@@ -82,22 +110,29 @@ def add_checks(items: Sequence[UnionItem], agent: str, checks: Sequence[Check]) 
 
 
 def sort_items(items: Sequence[UnionItem]) -> tuple[UnionItem, ...]:
-    """Return first what nobody rejects; there what most agents found and confirmed, then the severest, comes first."""
+    """Return first what nobody contests; there what most agents found and confirmed, then the severest, comes first."""
 
-    def rank(item: UnionItem) -> tuple[bool, int, int, int]:
-        support = len(item.found_by) + len(item.list_agents("confirm"))
-        return bool(item.list_agents("reject")), -support, _RANKS.get(item.item.severity, 3), item.number
+    def rank(item: UnionItem) -> tuple[bool, bool, int, int, int]:
+        support, severity = len(item.found_by) + len(item.list_agents("confirm")), _RANKS.get(item.item.severity, 3)
+        return item.is_contested, item.is_unread, -support, severity, item.number
 
     return tuple(sorted(items, key=rank))
 
 
-def write_item(number: int, item: Item, support: str = "") -> str:
+def write_item(number: int, item: Item, support: str = "", sources: Iterable[str] = ()) -> str:
     """Return `- **1. Title** (high, finding) src/a.py:10: support`, and below it what else the item says."""
     marks = ", ".join(filter(None, (item.severity, item.kind)))
     title = " ".join(filter(None, (f"- **{number}. {item.title}**", marks and f"({marks})", item.where)))
     named = {"": item.reason, "Evidence: ": item.evidence, "Suggestion: ": item.suggestion}
     below = [f"  - {name}{one_line(text, 2_000)}" for name, text in named.items() if text]
-    return "\n".join([f"{title}: {support}" if support else title, *below])
+    return "\n".join([f"{title}: {support}" if support else title, *below, *dict.fromkeys(sources)])
+
+
+def write_source(source: Source, *, shown: bool = False) -> str:
+    """Return the line of a source below its item. shown: with what stands there."""
+    state = f"not checked against it: {source.problem}" if source.problem else _QUOTED[source.quoted]
+    text = f"; what stands there: {one_line(source.passage, 2_000)}" if shown and source.passage else ""
+    return f"  - Source: {source.place or 'none'}: {state}{text}"
 
 
 def write_list(items: Sequence[Item]) -> str:
@@ -107,16 +142,19 @@ def write_list(items: Sequence[Item]) -> str:
 
 def write_union(items: Sequence[UnionItem], answered: int, name: Callable[[str], str]) -> str:
     """Return the list of a union as Markdown. answered: agents that gave a list. name: what people are shown of one."""
-    texts: dict[bool, list[str]] = {False: [], True: []}
+    texts: dict[str, list[str]] = {"": [], _UNREAD: [], _CONTESTED: []}
     for item in sort_items([item for item in items if item.dismissed is None]):
         confirmed, unsure = (", ".join(map(name, item.list_agents(stand))) for stand in ("confirm", "abstain"))
         support = [f"{len(item.found_by)} of {answered} found it ({', '.join(map(name, item.found_by))})"]
         support += [f"{len(item.list_agents('confirm'))} confirmed" + (confirmed and f" ({confirmed})")]
         support += [f"cannot tell: {unsure}"] if unsure else []
+        kinds = zip(item.found_by, item.versions, strict=True)
+        support += [f"{name(agent)} says {version.kind}" for agent, version in kinds if item.disputed]
         rejections = [check for check in item.checks if check.stand == "reject"]
         support += [f"rejected by {name(check.agent)}: {check.reason or 'no reason given'}" for check in rejections]
-        texts[bool(rejections)].append(write_item(item.number, item.item, "; ".join(support)))
-    contested = ["### Contested", "\n".join(texts[True])] if texts[True] else []
+        entry = write_item(item.number, item.item, "; ".join(support), map(write_source, item.sources))
+        texts[_CONTESTED if item.is_contested else _UNREAD if item.is_unread else ""].append(entry)
+    parts = [text for head, entries in texts.items() if entries for text in (head, "\n".join(entries))]
     dismissed = sum(item.dismissed is not None for item in items)
     end = f"{dismissed} more dismissed" if dismissed else ""
-    return "\n\n".join(filter(None, ("\n".join(texts[False]), *contested, end))) or NOTHING
+    return "\n\n".join(filter(None, (*parts, end))) or NOTHING

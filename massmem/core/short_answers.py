@@ -50,7 +50,7 @@ _REFUTED = re.compile(
     r"(?i)(?:[,;(]\s?(?:and )?(?:not|nicht|pas)|,?\s(?:rather than|instead of))\s(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
-_NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
+NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
     r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
@@ -269,7 +269,7 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
     short = _ASIDE.sub("", plain)
     denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
-    is_certain = not _NEGATION.search(denied) and not _BOUND.search(short)
+    is_certain = not NEGATION.search(denied) and not _BOUND.search(short)
     if is_certain and (code := _read_code(short)) is not None:
         return code, True
     quantity = match_quantity(short, head)
@@ -297,7 +297,7 @@ def _read_code(text: str) -> Result | None:
 def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     """Return the only result in a sentence, or the one behind its last `is` or `=`."""
     sentence = remove_notes(_NOT_BUT.sub("", _REFUTED.sub("", _ASIDE.sub("", sentence.strip()))))
-    if sentence.endswith("?") or _NEGATION.search(sentence) or (_BOUND.search(sentence) and not graded):
+    if sentence.endswith("?") or NEGATION.search(sentence) or (_BOUND.search(sentence) and not graded):
         return None
     codes = [code for match in _CODE.finditer(sentence) if (code := _read_code(match[0]))]
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
@@ -350,7 +350,7 @@ def read_choice(text: str, choices: Sequence[str]) -> str:
         plain = _REFUTED.sub("", simplify(part).strip())
         named = [label for label, choice in zip(labels, choices, strict=True) if has_words(plain, choice)]
         if len(named) == 1:
-            return "" if _NEGATION.search(plain) else named[0]
+            return "" if NEGATION.search(plain) else named[0]
     return ""
 
 

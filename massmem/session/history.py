@@ -69,7 +69,7 @@ class History:
         self._memory = memory
         self._agents = tuple(agents)
         self._windows = windows
-        self._owner = owner
+        self.owner = owner
         self._meters: dict[str, TokenMeter] = {}
         self._contexts: dict[str, AgentContext] = {}
         self._question = ""
@@ -203,7 +203,7 @@ class History:
         return await asyncio.gather(*(self._build_recall(agent, scope) for agent in self._agents))
 
     async def _build_recall(self, agent: AgentConfig, scope: Scope) -> Recall:
-        scope = await extend_scope(self._store, replace(scope, agent_id=agent.id), agent.memory, self._owner)
+        scope = await extend_scope(self._store, replace(scope, agent_id=agent.id), agent.memory, self.owner)
         replaced = ((scope.session_id, number) for number in self.replaced)
         hidden = (await self._store.list_hidden(scope)).union(replaced)
         names = {agent.id: agent.display_name for agent in self._agents}
@@ -279,7 +279,7 @@ class History:
             is_shown = start < record.seq < oldest and record.turn not in self.replaced
             return is_shown and (record.kind == "user" or record.final)
 
-        hits = await self._store.search_messages(question, [session_id], _MAX_HITS, owner=self._owner)
+        hits = await self._store.search_messages(question, [session_id], _MAX_HITS, owner=self.owner)
         turns = dict.fromkeys(hit.turn for hit in hits if belongs(hit) and not _is_note(hit))
         chosen: list[MessageRecord] = []
         room = window.budget.tokens // _RELEVANT_SHARE

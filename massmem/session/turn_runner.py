@@ -16,7 +16,7 @@ from massmem.core.messages import AttachedFile, Attachment, PartialReply, Usage,
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnEnd, count_deaths, was_cut_off
 from massmem.core.params import detect_intent
 from massmem.core.prompts import add_folder_notes
-from massmem.core.records import SessionState, TurnRecord
+from massmem.core.records import COMMAND_LINE_USER, SessionState, TurnRecord
 from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.memory.budget import Budget, MeteredProvider
@@ -354,7 +354,8 @@ class TurnRunner:
         self._notices += [*self._team.take_warnings(), *notices]
         await self._write_stage("received", turn, {})
         shape = _find_start(turn.events).shape if turn.events else self._config.coordination.shape
-        return replace(turn, calibration=calibration, kind=RUNS[shape]), agents
+        is_own = self._history.owner == COMMAND_LINE_USER
+        return replace(turn, calibration=calibration, kind=RUNS[shape], is_own=is_own), agents
 
     async def _create_agents(
         self, turn: Turn, providers: Mapping[str, MeteredProvider], budget: Budget

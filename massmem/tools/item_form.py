@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
+from massmem.core.citations import list_addresses
 from massmem.core.items import Check, Item, Severity, Stand
 from massmem.core.messages import clean_text
 from massmem.core.text import one_line
@@ -17,7 +18,7 @@ _LONGEST_TITLE, _LONGEST_TEXT = 300, 2_000
 
 _NAMES = {
     "title": "title name finding issue problem risk option idea claim point titel befund titre título problème",
-    "place": "place location where ort stelle lieu lugar file path datei fichier archivo",
+    "place": "place source url location where ort stelle lieu lugar file path datei fichier archivo",
     "lines": "lines line range zeile zeilen ligne lignes línea líneas start start_line",
     "severity": "severity priority level schwere schweregrad gravité sévérité gravedad severidad",
     "reason": "reason why description explanation details detail begründung grund warum raison motivo razón",
@@ -88,14 +89,15 @@ def make_item(fields: Mapping[str, str]) -> Item | None:
     if not any(map(str.isalnum, title)) or title == "<one sentence>":  # as the form has it
         return None
     place = ":".join(filter(None, (texts.get("place"), texts.get("lines"))))
-    match, words = _FILE.search(place), re.findall(r"\w+", texts.get("severity", "").casefold())
+    addresses = list_addresses(place)
+    match, words = None if addresses else _FILE.search(place), re.findall(r"\w+", texts.get("severity", "").casefold())
     first, last = (int(match[name] or 0) for name in ("first", "last")) if match else (0, 0)
     return Item(
         title=title,
-        kind=one_line(texts.get("kind", ""), 40),
+        kind=one_line(texts.get("kind") or texts.get("stand", ""), 40),
         file=match["file"].replace("\\", "/").removeprefix("./") if match else "",
         lines=(first, max(first, last)) if first else None,
-        place="" if match else one_line(place),
+        place="" if match else next(iter(addresses), one_line(place)),
         severity=next((_LEVELS[word] for word in words if word in _LEVELS), None),
         reason="" if texts.get("reason") == text else texts.get("reason", ""),
         evidence=texts.get("evidence", ""),

@@ -86,6 +86,8 @@ class Turn:
     """Of its shape; None: a vote."""
     job: str = ""
     """See `TurnStarted`."""
+    is_own: bool = False
+    """The user of this machine asks: what the question names in this network may be read."""
 
 
 async def run_turn(

@@ -1,6 +1,7 @@
 """Which items of several agents are the same: by their place, then their words. Where code cannot tell, a model may be
 asked; what is unsure then stays apart."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -9,6 +10,7 @@ from typing import Any
 
 from massmem.core.diffs import ChangedFile, find_place
 from massmem.core.items import Item, UnionItem
+from massmem.core.short_answers import NEGATION
 from massmem.core.text import one_line
 from massmem.memory.compression import list_stems
 from massmem.memory.tokens import estimate_tokens
@@ -20,6 +22,7 @@ _SAME, _SAME_NEAR, _SAME_LINES, _UNSURE = 0.6, 0.5, 0.15, 0.3
 one, and at the same few lines; from the last on, a model may tell."""
 _CHOICE = list_stems("use choose adopt pick keep")
 """Before the name of an option."""
+_ADDRESS, _NUMBER = "://", re.compile(r"\d+(?:[.,]\d+)*")
 _MOST_PAIRS, _LONGEST = 20, 400
 _PAIR_TOKENS, _CHECK_TOKENS = 50, 160
 """Of a reply, weighed as in massmem.turn.depth: for each pair that is compared, each item that is checked."""
@@ -48,6 +51,8 @@ def compare_items(lists: Lists, *, by_kind: bool = False) -> tuple[list[Pair], l
         least, enough = (
             (3, _SAME) if near is None else (2, _SAME_LINES if _is_at_same_lines(item, other) else _SAME_NEAR)
         )
+        if _ADDRESS in item.place or _ADDRESS in other.place:
+            enough = 2  # claims are the same by all words, or not: another number is another claim
         if (words and words == other_words) or (not by_kind and shared >= least and share >= enough):
             same.append((share + bool(near), (i, j)))
         elif near or share >= _UNSURE:
@@ -111,6 +116,9 @@ def _is_at_same_lines(item: Item, other: Item) -> bool:
 
 
 def _list_words(item: Item) -> frozenset[str]:
+    if _ADDRESS in item.place:
+        denial = {"not"} if NEGATION.search(item.title) else set[str]()
+        return list_stems(item.title) | {*_NUMBER.findall(item.title)} | denial
     return list_stems(f"{item.title} {one_line(item.reason, _LONGEST)}") - list_stems(item.file)
 
 

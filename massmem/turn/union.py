@@ -5,7 +5,7 @@ What is paid is an event: a turn that was cut off goes on from there, and asks n
 
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from massmem.core import events as ev
 from massmem.core import prompts
 from massmem.core.diffs import read_hunks
 from massmem.core.errors import LimitReached, MassmemError
-from massmem.core.items import Item, UnionItem, write_item, write_list, write_union
+from massmem.core.items import Item, Source, UnionItem, write_item, write_list, write_source, write_union
 from massmem.core.messages import ChatMessage, Reply
 from massmem.core.text import one_line
 from massmem.core.verdict import Judgement
@@ -24,6 +24,7 @@ from massmem.turn.agent import Agent, Presentation, StepResult
 from massmem.turn.coordinator import TurnRun
 from massmem.turn.merging import Pair, compare_items, is_worth_asking, merge_items, settle_place
 from massmem.turn.request import Form, StepCost, Task
+from massmem.turn.sources import NOT_READ, read_sources
 
 _MOST = 30
 """Items of a list, for models that are held to a schema: small ones write until they are stopped."""
@@ -40,6 +41,8 @@ class ItemRun(TurnRun):
 
     by_kind: ClassVar[bool] = False
     """Items of different kinds are never the same."""
+    sources: dict[Item, Source] = field(default_factory=dict[Item, Source])
+    """Of the items that were listed, as far as they are read."""
 
     def _prepare_form(self, agent: Agent, number: int, form: Form, make: Callable[[Any], dict[str, Any]]) -> Step:
         """Return a step in which the agent fills in the form. make: returns fields of its event, for what that says."""
@@ -68,7 +71,14 @@ class ItemRun(TurnRun):
         """Emit the lists as one. same: pairs beside those that code finds. fields: of the event."""
         lists, first = self._lists, len(self.tally.items or ()) + 1
         items = merge_items(lists, [*compare_items(lists, by_kind=self.by_kind)[0], *same], first)
+        if self.settings.items.sources:
+            items = tuple(map(self._add_sources, items))
         self.outbox.emit(ev.ItemsMerged(round=self.tally.round, items=items, **fields))
+
+    def _add_sources(self, item: UnionItem) -> UnionItem:
+        sources = [self.sources.get(own, Source(own.where, problem=NOT_READ)) for own in item.versions]
+        kinds = {own.kind.casefold() for own in item.versions}
+        return replace(item, sources=tuple(sources), disputed=len(kinds) > 1)
 
     @property
     def _lists(self) -> dict[str, tuple[Item, ...]]:
@@ -112,22 +122,25 @@ class UnionRun(ItemRun):
     def _prepare_step(self, agent: Agent, number: int, *, final: bool) -> Step:
         config = self.settings.items
         if number == 1:
-            also = {"places": config.places, "suggestions": not self.by_kind}
+            also = {"places": config.places, "suggestions": not self.by_kind, "sources": config.sources}
             write = partial(prompts.build_items_prompt, task=config.task, kinds=config.kinds, **also)
-            places = ["place", "severity", "evidence"] if config.places else []
+            places = ["place", *(["severity"] * (not config.sources)), "evidence"] * config.places
             names = ["title", *places, "reason", *([] if self.by_kind else ["suggestion"])]
             schema = build_list_schema(*names, kind=_TEXT | {"enum": list(config.kinds)})
             form = Form("items", write, self._read_list, schema)
             return self._prepare_form(agent, number, form, lambda i: {"items": i, "content": write_list(i)})
         items = self._list_unseen(agent.id)
-        numbers, listed = [i.number for i in items], "\n".join(write_item(i.number, i.item) for i in items)
-        write = partial(prompts.build_check_prompt, items=listed, task=config.check)
+        numbers, shown = [i.number for i in items], partial(write_source, shown=True)
+        listed = "\n".join(write_item(i.number, i.item, sources=map(shown, i.sources)) for i in items)
+        write = partial(prompts.build_check_prompt, items=listed, task=config.check, sources=config.sources)
         form = Form("check", write, partial(read_checks, numbers=numbers), build_checks_schema(numbers))
         return self._prepare_form(agent, number, form, lambda checks: {"checks": checks})
 
     async def _end_wave(self) -> None:
         if self.tally.items is not None or not self._can_merge:
             return
+        if self.settings.items.sources and not self._asks_no_more:
+            await self._run_together([partial(read_sources, self.turn, self.agents, self._lists, self.sources)])
         lists, replies = self._lists, list[Reply]()
         unsure = compare_items(lists, by_kind=self.by_kind)[1]
         items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for entries in lists.values() for i in entries]
@@ -182,9 +195,10 @@ class UnionRun(ItemRun):
 
     def _write_result(self, text: str) -> tuple[str, str]:
         tally, items = self.tally, self.tally.items or ()
-        contested = sum(bool(item.list_agents("reject")) for item in items)
+        contested, unread = sum(item.is_contested for item in items), sum(item.is_unread for item in items)
         agreement = f"not compared: {len(tally.answers)} of {len(tally.agents)} agents listed {len(items)} items"
-        return f"{text}\n\n{self._list}" if self.presentation else self._list, f"{agreement}, {contested} contested"
+        agreement += f", {contested} contested" + (f", {unread} not checked against a source" if unread else "")
+        return f"{text}\n\n{self._list}" if self.presentation else self._list, agreement
 
 
 def build_list_schema(*names: str, **fields: Any) -> dict[str, Any]:

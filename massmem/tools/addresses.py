@@ -1,8 +1,8 @@
-"""What a user names by its address: pages and documents of the web.
+"""What a user names by its address, and what models cite: pages and documents of the web.
 
-The user's own machine and network may be read, too: whoever names an address on the command line may as well run curl.
-The service fetches no address for anybody. A page elsewhere is not followed into this network by its redirects: what
-counts is the address of each connection, before anything is sent on it.
+The user's own machine and network may be read, too, where the user has named the address on the command line: whoever
+does that may as well run curl. No model leads there, no user of the service, and no page elsewhere by its redirects:
+what counts is the address of each connection, before anything is sent on it.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from massmem import __version__
 from massmem.config.addresses import is_near, is_near_ip
 from massmem.core.errors import InputError
 from massmem.core.messages import PDF
@@ -27,7 +26,7 @@ SECONDS = 30.0
 """For an address, with its redirects."""
 MAX_REDIRECTS = 5
 _HEADERS = {
-    "user-agent": f"massmem/{__version__}",
+    "user-agent": "massmem",
     "accept": "text/html,application/xhtml+xml,application/pdf,text/markdown,text/*;q=0.9,application/json;q=0.9",
 }
 _TEXTS = re.compile(r"text/(?!html$)[\w.+-]+|application/(?:[\w.+-]+\+)?(?:json|xml|yaml|toml)")
@@ -35,13 +34,13 @@ _PAGES = ("text/html", "application/xhtml+xml")
 _SAVE = "open it in a browser, save it, and name the file"
 
 
-def fetch_document(address: str, most: int) -> File:
-    """Fetch what is at an address; blocks, and needs a thread without an event loop. most: bytes.
+async def fetch(address: str, most: int, *, is_named: bool) -> File:
+    """Fetch what is at an address. most: bytes. is_named: by the user of this machine, whose network may be read.
 
     Raises InputError: it cannot be fetched within SECONDS, is no page, PDF or text, or is larger.
     """
     try:
-        return asyncio.run(_fetch(address, most))
+        return await _fetch(address, most, is_named=is_named)
     except TimeoutError as e:
         raise InputError(f"{address} did not arrive within {SECONDS:g} seconds", "try again, or save it first") from e
     except (*HTTP_ERRORS, UnicodeError) as e:
@@ -49,10 +48,10 @@ def fetch_document(address: str, most: int) -> File:
         raise InputError(f"{address} cannot be fetched: {reason}", "check the address, and the network") from e
 
 
-async def _fetch(address: str, most: int) -> File:
+async def _fetch(address: str, most: int, *, is_named: bool) -> File:
     if "@" in (urlsplit(address).netloc or ""):
         raise InputError("the address holds a password, which the models would be shown", _SAVE)
-    url, way = address, _Way(address)
+    url, way = address, _Way(address, is_named=is_named)
     async with asyncio.timeout(SECONDS):
         for _ in range(MAX_REDIRECTS + 1):
             async with (
@@ -68,10 +67,10 @@ async def _fetch(address: str, most: int) -> File:
 class _Way:
     """The connections to an address and to where it leads: only what begins in this network may go on there."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, is_named: bool) -> None:
         self._address = self._url = address
-        self._is_inside: bool | None = None  # which the first connection decides
-        self._first = ""
+        self._is_inside = None if is_named else False  # None: the first connection decides
+        self._first = "" if is_named else "none"
 
     async def enter(self, url: str) -> dict[str, Any]:
         """Return what checks the next connection: extensions of its request. Raises InputError, as that does."""
@@ -100,7 +99,7 @@ class _Way:
         if self._is_inside is None:
             self._is_inside = is_inside
         if is_inside > self._is_inside:
-            raise InputError(f"{self._address} leads to {one_line(self._url, 200)}, which is not followed", _SAVE)
+            raise InputError(f"{self._address} leads into this network, to {one_line(self._url, 200)}", _SAVE)
 
 
 async def _read(reply: "Response", address: str, most: int) -> File:

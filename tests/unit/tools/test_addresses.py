@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from massmem.cli import addresses
 from massmem.cli.question import UserQuestion, attach_files
 from massmem.config.models import FilesConfig
 from massmem.core.errors import InputError
+from massmem.tools import addresses
 from tests.support.pictures import make_pdf
 
 PAGE = (
@@ -115,7 +115,7 @@ def test_addresses_that_cannot_be_read_are_refused_with_the_reason(
         "/gone": "the server says 404", "/film": "of type video/mp4", "/plain": "of no type that its server names",
         "/script": "has no text", "/large": "larger than 100,000", "/bomb": "larger than 100,000",
         "/broken": "cannot be fetched", "/cut": "cannot be fetched", "/round": "leads on more than 5 times",
-        "/file": "cannot be fetched|is not followed",
+        "/file": "cannot be fetched|into this network",
     }.items():  # fmt: skip
         with pytest.raises(InputError, match=message) as refused:
             ask(base + path)
@@ -135,12 +135,13 @@ INSIDE = [
 
 
 FETCH = """
-import sys
-from massmem.cli.addresses import fetch_document
+import os, sys
+import asyncio
+from massmem.tools.addresses import fetch
 from massmem.core.errors import InputError
 for address in sys.argv[1:]:
     try:
-        print(fetch_document(address, 1000).data.decode())
+        print(asyncio.run(fetch(address, 1000, is_named=bool(os.environ.get("NAMED", "1")))).data.decode())
     except InputError as e:
         print(e.message)
 """
@@ -160,8 +161,18 @@ def test_a_page_elsewhere_does_not_lead_into_this_network(serve: Callable[[dict[
     # The proxy answers for elsewhere; what it leads to is connected from here.
     ways = {"http_proxy": base, "no_proxy": ",".join(host.strip("[]") for host in INSIDE)}
     texts = fetch_in_process([f"http://elsewhere.example/{n}" for n in range(len(INSIDE))], **ways)
-    expected = [f"http://elsewhere.example/{n} leads to {url}, which is not followed" for n, url in enumerate(secrets)]
+    expected = [f"http://elsewhere.example/{n} leads into this network, to {url}" for n, url in enumerate(secrets)]
     assert texts == expected
+
+
+def test_what_a_model_cites_is_not_of_this_network(serve: Callable[[dict[str, Reply]], str]):
+    base = serve({"/secret": (200, {"content-type": "text/plain"}, b"the secret")})
+    secrets = [f"http://{host}:{base.rpartition(':')[2]}/secret" for host in INSIDE]
+    assert fetch_in_process(secrets, NAMED="") == [f"{url} leads into this network, to {url}" for url in secrets]
+    serve({f"http://elsewhere.example/{n}": (302, {"location": url}, b"") for n, url in enumerate(secrets)})
+    ways = {"http_proxy": base, "no_proxy": ",".join(host.strip("[]") for host in INSIDE), "NAMED": ""}
+    texts = fetch_in_process([f"http://elsewhere.example/{n}" for n in range(len(INSIDE))], **ways)
+    assert texts == [f"http://elsewhere.example/{n} leads into this network, to {url}" for n, url in enumerate(secrets)]
 
 
 def test_addresses_of_this_network_lead_on_in_it(serve: Callable[[dict[str, Reply]], str]):
