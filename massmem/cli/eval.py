@@ -12,12 +12,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from massmem.cli.options import require_positive
+from massmem.cli.options import JobName, require_positive
 from massmem.cli.setup import load_team, read_environment
 from massmem.cli.streams import notify, show_progress, write_json, write_out
 from massmem.cli.terminal import EXIT_INTERRUPTED
 from massmem.config.calibrations import calibrations_folder, find_calibration, read_calibration, store_calibration
 from massmem.config.home import lock_file, massmem_home, replace_file
+from massmem.config.jobs import find_job
+from massmem.config.projects import find_project
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.evaluation import SavedReport
 from massmem.core.events import now
@@ -66,6 +68,7 @@ def eval_command(
     scorer: Annotated[
         ScorerName | None, typer.Option("--scorer", help="How answers are checked, where the question does not say.")
     ] = None,
+    job: JobName = None,
     judge: Annotated[
         str | None, typer.Option("--judge", metavar="FILE", help="A configuration whose first agent judges answers.")
     ] = None,
@@ -102,7 +105,9 @@ def eval_command(
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     prepare = prepare_for_calibration if calibrate else partial(_add_calibration, home=home, data=data.name)
-    entrants = list(map(prepare, _load_entrants(configs or [None], home)))
+    entrants = list(map(prepare, _load_entrants(configs or [None], home, job)))
+    if any(item.task and item.task.items is not None for item in items):
+        _require_lists(entrants)
     referee = None if judge is None else Entrant("judge", load_team(judge, home).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
@@ -118,8 +123,11 @@ def eval_command(
 
 def _check(evaluation: Evaluation, fail_under: float | None, *, strict: bool) -> None:
     first = evaluation.report.teams[0]
-    if fail_under is not None and first.accuracy.value < fail_under:
-        notify(f"{first.name} is at {first.accuracy.value:.3f}, below --fail-under {fail_under:g}")
+    shares = [first.accuracy, *([one.f1 for one in first.open.items.values()] if first.open else [])]
+    values = [share.value for share in shares if share.total]
+    lowest = min(values if first.open is None or first.open.score is None else [*values, first.open.score], default=0.0)
+    if fail_under is not None and lowest < fail_under:
+        notify(f"{first.name} is at {lowest:.3f}, below --fail-under {fail_under:g}")
         raise typer.Exit(EXIT_BELOW)
     if strict and (gaps := [team for team in evaluation.report.teams if team.failed or team.ungraded]):
         notify("; ".join(f"{one.name}: {one.failed} not answered, {one.ungraded} not graded" for one in gaps))
@@ -200,14 +208,21 @@ def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
             write_out(format_html(evaluation.report, title))
 
 
-def _load_entrants(configs: Sequence[str | None], home: Path) -> list[Entrant]:
+def _require_lists(entrants: Sequence[Entrant]) -> None:
+    for entrant in entrants:
+        if entrant.config.coordination.shape not in ("union", "decide"):
+            raise InputError(f"{entrant.name} lists no items, and some are known", "add --job review, or another")
+
+
+def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None) -> list[Entrant]:
     """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
     entrants: list[Entrant] = []
     for config in configs:
         name = "team" if config is None else Path(config).stem
         names = [entrant.name for entrant in entrants]
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
-        entrants.append(Entrant(unique, load_team(config, home)))
+        team = load_team(config, home)
+        entrants.append(Entrant(unique, find_job(job, home, find_project()).apply(team) if job else team))
     return entrants
 
 

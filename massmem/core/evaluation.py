@@ -88,6 +88,28 @@ class Council(_Figures):
     """The vote by past accuracy; null: as `without`."""
 
 
+class ItemFigures(_Figures):
+    """Items that a team listed, as a set, against those that are known."""
+
+    precision: Share
+    recall: Share
+    f1: Share
+    uncompared: int
+    """Listed items that may be known ones: code cannot tell, and they count as none."""
+
+
+class OpenFigures(_Figures):
+    """How a team did tasks that have no right answer."""
+
+    score: float | None
+    """Weight of the criteria that are met, of those that are graded; null: none is."""
+    criteria: Share
+    """Met, of those that are graded."""
+    ungraded: int
+    items: dict[str, ItemFigures]
+    """Of `all` that were listed, and those that are `uncontested`; empty: no task has known ones."""
+
+
 class EvaluatedTeam(_Figures):
     """How a team did."""
 
@@ -103,7 +125,9 @@ class EvaluatedTeam(_Figures):
     failed: int
     """Questions without an answer, which count as wrong."""
     ungraded: int = 0
-    """Answers of which the judge did not say whether they are right; they count as neither."""
+    """Answers and criteria of which the judge did not say whether they are right; they count as neither."""
+    open: OpenFigures | None = None
+    """null: all questions have answers."""
     fallbacks: dict[str, int] = {}
     """Questions that a fallback answered, by `agent (model)`."""
     per_question: PerQuestion

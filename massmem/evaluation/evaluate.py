@@ -23,6 +23,8 @@ from massmem.core.evaluation import (
     EvaluatedTeam,
     EvaluationReport,
     Interval,
+    ItemFigures,
+    OpenFigures,
     PerQuestion,
     Presentation,
     RiskPoint,
@@ -35,6 +37,7 @@ from massmem.core.verdict import Member, Rank, weigh_voices
 from massmem.evaluation.calibration import build_share, choose_winner, measure_alternatives, replay_result
 from massmem.evaluation.items import Item, Score, score
 from massmem.evaluation.runner import Answers, Entrant, ItemResult, Judge, Progress, Runner, open_team
+from massmem.evaluation.tasks import Matches, TaskGrade
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Returns what shows the progress of the task with this name."""
@@ -71,7 +74,7 @@ class Evaluator:
         pairs = [(firsts[0], other) for other in firsts[1:]]
         pairs += [(group[0], other) for group in groups for other in group[1:]]
         answers = [one for group in groups for one in group]
-        by_rule = all(item.scorer != "judge" for item in items)
+        by_rule = all(item.scorer not in ("judge", "open") for item in items)
         report = EvaluationReport(
             questions=len(items),
             teams=[report_entrant(one, by_rule=by_rule) for one in answers],
@@ -82,7 +85,7 @@ class Evaluator:
 
     @asynccontextmanager
     async def _open_judge(self, items: Sequence[Item]) -> AsyncGenerator[Judge | None]:
-        if all(item.scorer != "judge" for item in items):
+        if not any(item.scorer == "judge" or (item.task and item.task.rubric) for item in items):
             yield None
             return
         if self.judge is None:
@@ -132,17 +135,20 @@ class Evaluator:
     async def _grade(
         self, name: str, items: Sequence[Item], results: Sequence[ItemResult], judge: Judge | None
     ) -> Answers:
-        async def grade(item: Item, result: ItemResult) -> bool | None:
-            if result.error:
-                return False
-            if item.scorer == "judge" and judge is not None:
+        async def grade(item: Item, result: ItemResult) -> bool | TaskGrade | None:
+            text, task, met = "" if result.error else result.claim, item.task, list[bool | None]()
+            rubric = [one.text for one in task.rubric] if task else []
+            if (item.scorer == "judge" or rubric) and judge is not None:
                 async with slots:
-                    return await judge.grade(item, result.claim)
-            return score(item, result.claim).right
+                    met += await judge.grade(item, text, rubric)
+            if task is not None:
+                return task.grade(text, result.items or (), met)
+            return met[0] if met else not result.error and score(item, text).right
 
         slots = asyncio.Semaphore(self.runner.concurrency)
-        right = await asyncio.gather(*(grade(item, result) for item, result in zip(items, results, strict=True)))
-        return Answers(name, items, results, right)
+        grades = await asyncio.gather(*(grade(item, result) for item, result in zip(items, results, strict=True)))
+        tasks = [one if isinstance(one, TaskGrade) else None for one in grades]
+        return Answers(name, items, results, [None if isinstance(one, TaskGrade) else one for one in grades], tasks)
 
 
 def _build_majority(item: Item, samples: Sequence[ItemResult]) -> ItemResult:
@@ -227,6 +233,7 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
         groups.setdefault(item.group, []).append(is_right)
     is_council = any(len(result.members) > 1 for result in results)
     answered = [right for result, right in zip(results, answers.right, strict=True) if result.verdict == "answered"]
+    tasks = _report_tasks([grade for grade in answers.tasks if grade])
     costs = [result.usage.cost for result in results if not result.error]
     return EvaluatedTeam(
         name=answers.name,
@@ -235,7 +242,8 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
         coverage=None if len(answered) == len(results) else build_share(len(answered), len(results)),
         groups={name: _share(right) for name, right in sorted(groups.items()) if len(groups) > 1},
         failed=sum(1 for result in results if result.error),
-        ungraded=answers.right.count(None),
+        ungraded=answers.right.count(None) - sum(map(bool, answers.tasks)) + (tasks.ungraded if tasks else 0),
+        open=tasks,
         fallbacks=dict(Counter(_name_member(result, agent) for result in results for agent in result.fallbacks)),
         per_question=PerQuestion(
             tokens=_mean([result.tokens for result in results]),
@@ -244,6 +252,29 @@ def report_entrant(answers: Answers, *, by_rule: bool = True) -> EvaluatedTeam:
         ),
         cost=None if not costs or None in costs else sum(cost or 0.0 for cost in costs),
         council=_report_council(answers) if is_council and by_rule else None,
+    )
+
+
+def _report_tasks(grades: Sequence[TaskGrade]) -> OpenFigures | None:
+    criteria = [criterion for grade in grades for criterion in grade.criteria]
+    met, lists = [one.met for one in criteria], [grade.items for grade in grades if grade.items]
+    total = sum(one.weight for one in criteria if one.met is not None)
+    score = sum(one.weight for one in criteria if one.met) / total if total else None
+    items = {name: compare_sets([items[name] for items in lists]) for name in (*lists, {})[0]}
+    return OpenFigures(score=score, criteria=_share(met), ungraded=met.count(None), items=items) if grades else None
+
+
+def compare_sets(matches: Sequence[Matches]) -> ItemFigures:
+    """Return how listed items compare with known ones, over all tasks."""
+    matched, listed, known = (sum(getattr(one, name) for one in matches) for name in ("matched", "listed", "known"))
+    # F1 grows with the share of what is matched in all items, listed or known, and so do its bounds.
+    shared = build_share(matched, listed + known - matched)
+    f1, low, high = (2 * share / (1 + share) for share in (shared.value, *shared.interval))
+    return ItemFigures(
+        precision=build_share(matched, listed),
+        recall=build_share(matched, known),
+        f1=Share(count=2 * matched, total=listed + known, value=f1, interval=(low, high)),
+        uncompared=sum(one.uncompared for one in matches),
     )
 
 

@@ -27,6 +27,7 @@ from massmem.core.errors import InputError
 from massmem.core.messages import clean_text
 from massmem.core.patterns import PatternError, compile_pattern
 from massmem.core.short_answers import Result, has_words, normalise, read_choice, read_short_answer
+from massmem.evaluation.tasks import OpenTask, read_task
 from massmem.tools.answer_schema import FormError, check_schema, read_value
 
 ScorerName = Literal["exact", "number", "choice", "contains", "regex", "schema", "judge"]
@@ -53,7 +54,7 @@ class Item:
     id: str
     question: str
     """As it is asked, the choices included."""
-    scorer: ScorerName
+    scorer: ScorerName | Literal["open"]
     expected: tuple[str, ...]
     """Any of them is right. Of `choice`: letters; of `regex`: patterns."""
     choices: tuple[str, ...] = ()
@@ -61,6 +62,8 @@ class Item:
     """The JSON Schema that the answer has to fit."""
     group: str = ""
     """The part of the data set that it belongs to."""
+    task: OpenTask | None = None
+    """In place of an expected answer; the scorer is `open`."""
 
     @property
     def key(self) -> str:
@@ -139,6 +142,8 @@ def _build_item(row: Mapping[str, Any], where: str, number: int, scorer: ScorerN
     row = {name.strip().lower(): value for name, value in row.items()}
     question = _find_question(row, where)
     expected = next((row[name] for name in _ANSWER if row.get(name) is not None), None)
+    if (task := read_task(row, expected, where)) is not None:
+        return Item(str(row.get("id", number)), question, "open", (), group=str(row.get("group", "")), task=task)
     choices, labels, expected = _read_choices(row, expected, question, where)
     name, expected = _read_check(row.get("check"), expected, where)
     if any(re.fullmatch(r"__expected\d+", key) for key in row):
@@ -325,7 +330,7 @@ class Score:
 
 
 def score(item: Item, text: str) -> Score:
-    """Return whether the text answers the question rightly. Of the scorer `judge`, only the value is known here."""
+    """Return whether the text answers the question rightly. Of `judge` and `open`, only the value is known here."""
     value, is_right = normalise(text), False
     match item.scorer:
         case "contains":
@@ -344,7 +349,7 @@ def score(item: Item, text: str) -> Score:
             is_right = value in item.expected
         case "number" | "exact":
             return _compare(item, text)
-        case "judge":
+        case "judge" | "open":
             pass
     return Score(is_right, value)
 

@@ -31,15 +31,16 @@ Row = tuple[str, ...]
 
 def list_answers(evaluation: Evaluation) -> Iterator[str]:
     """Yield a line of JSON for every answer of every team."""
-    for answers in evaluation.answers:
-        for item, result, is_right in zip(answers.items, answers.results, answers.right, strict=True):
+    for one in evaluation.answers:
+        for item, result, is_right, task in zip(one.items, one.results, one.right, one.tasks, strict=True):
             row = {
-                "team": answers.name,
+                "team": one.name,
                 "id": item.id,
                 "group": item.group,
                 "right": is_right,
                 "value": score(item, result.claim).value,
                 "expected": list(item.expected),
+                "task": task and task.model_dump(mode="json"),
                 **result.model_dump(mode="json", exclude={"kind", "team", "item"}),
             }
             yield dump_json(row) + "\n"
@@ -47,7 +48,8 @@ def list_answers(evaluation: Evaluation) -> Iterator[str]:
 
 def format_text(report: EvaluationReport) -> str:
     """Return a table of the teams, then how they differ, then what the councils made of their members' answers."""
-    parts = ["\n".join(_align(_list_teams(report.teams))), *_list_notes(report)]
+    tables = filter(None, (list(_list_teams(report.teams)), list(_list_tasks(report.teams))))
+    parts = [*("\n".join(_align(rows)) for rows in tables), *_list_notes(report)]
     for team in report.teams:
         if team.council is not None:
             parts.append("\n".join((_name_council(team), *_align(_list_council(team.council)))))
@@ -59,6 +61,7 @@ def format_html(report: EvaluationReport, title: str) -> str:
     parts = [
         f"<h1>{escape(title)}</h1><p>{report.questions:,} questions</p>",
         _build_table(_list_teams(report.teams)),
+        _build_table(_list_tasks(report.teams)),
         "<h2>Accuracy against tokens</h2>",
         _plot_accuracy(report.teams),
         *(f"<p>{escape(note)}</p>".replace("\n", "<br>") for note in _list_notes(report)),
@@ -86,6 +89,18 @@ def _list_teams(teams: Sequence[EvaluatedTeam]) -> Iterator[Row]:
             yield f"  {name or '(no group)'}", _format_count(share), _format_share(share), "", "", "", ""
 
 
+def _list_tasks(teams: Sequence[EvaluatedTeam]) -> Iterator[Row]:
+    """Yield the head, and how each team did open tasks; nothing where there are none."""
+    if any(team.open for team in teams):
+        yield "open tasks", "score", "criteria met (95 %)", "not graded", "precision", "recall", "F1", "not compared"
+    for team, did in [(team, team.open) for team in teams if team.open]:
+        score = "-" if did.score is None else f"{100 * did.score:.0f} %"
+        yield team.name, score, _format_both(did.criteria), str(did.ungraded), "", "", "", ""
+        for name, one in did.items.items():
+            shares = _format_both(one.precision), _format_both(one.recall), _format_share(one.f1)
+            yield f"  items: {name}", "", "", "", *shares, str(one.uncompared)
+
+
 def _list_notes(report: EvaluationReport) -> Iterator[str]:
     yield "Tokens, seconds and requests are means of a question."
     for team in report.teams:
@@ -95,7 +110,7 @@ def _list_notes(report: EvaluationReport) -> Iterator[str]:
                 "and the same command asks them again."
             )
         if team.ungraded:
-            yield f"{team.name}: {team.ungraded} answers are not graded, for the judge gave no verdict twice."
+            yield f"{team.name}: {team.ungraded} answers or criteria are not graded: the judge gave no verdict, or two."
         if team.coverage is not None and team.selective is not None:
             yield (
                 f"{team.name} was sure of {_format_share(team.coverage)} of the questions, and right on "
@@ -151,6 +166,10 @@ def _format_gain(compared: TeamComparison | Variant) -> str:
 
 def _format_count(share: Share) -> str:
     return f"{share.count}/{share.total}"
+
+
+def _format_both(share: Share) -> str:
+    return f"{_format_count(share)}, {_format_share(share)}"
 
 
 def _format_share(share: Share) -> str:

@@ -29,11 +29,13 @@ from massmem.core import prompts
 from massmem.core.citations import remove_marks
 from massmem.core.errors import InputError, LimitReached, TurnError
 from massmem.core.events import FORMER_DECISIONS, AnswerSubmitted, BallotCast, Decision, Event, TurnFailed, Verdict
+from massmem.core.items import UnionItem
 from massmem.core.messages import Usage
 from massmem.core.records import Owner
 from massmem.core.turn_result import AgentAnswer, TurnResult
 from massmem.core.verdict import Calibration
 from massmem.evaluation.items import Item
+from massmem.evaluation.tasks import TaskGrade, read_grades
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.tools.actions import find_object
@@ -66,6 +68,8 @@ class ItemResult(BaseModel, frozen=True):
     """Agents whose work for their answer was cut short by a limit."""
     fallbacks: dict[str, str] = {}
     """Models that answered in place of an agent's own, by agent."""
+    items: tuple[UnionItem, ...] | None = None
+    """What a team that lists items has listed, as one."""
     ballots: dict[str, str] = {}
     """Standing ballots: voter to the agent that it voted for."""
     usage: Usage = Usage()
@@ -93,7 +97,9 @@ class Answers:
     items: Sequence[Item]
     results: Sequence[ItemResult]
     right: Sequence[bool | None]
-    """None: the judge gave no verdict."""
+    """None: the judge gave no verdict, or the task is open."""
+    tasks: Sequence[TaskGrade | None] = ()
+    """Of open tasks."""
     agents: tuple[str, ...] = ()
     """Of the team, in its order."""
     is_full: bool = True
@@ -104,7 +110,10 @@ class JudgeVerdict(BaseModel, frozen=True):
     kind: Literal["verdict"] = "verdict"
     key: str
     """Of the judge, the question and the answer."""
-    right: bool
+    right: bool | None = None
+    """As `met` of one, in files of earlier versions."""
+    met: tuple[bool | None, ...] = ()
+    """Whether the answer is right, or of each criterion; null: the judge contradicts itself, or cannot tell."""
     usage: Usage = Usage()
 
 
@@ -414,6 +423,7 @@ def _read_turn(events: Sequence[Event]) -> dict[str, Any]:
         "fallbacks": {agent: answer.fallback for agent, answer in last.items() if answer.fallback},
         "ballots": {agent.id: ballot.choice for agent in turn.agents for ballot in agent.ballots if ballot.stands},
         "spent": dict(spent),
+        "items": turn.items,
         "usage": turn.usage,
         "answer": remove_marks(turn.answer or "", len(turn.citations)),  # the number of a source is no result
         "confidence": turn.confidence,
@@ -477,43 +487,48 @@ class Judge:
     team: Team
     usage: Usage = field(default_factory=Usage)
 
-    async def grade(self, item: Item, text: str) -> bool | None:
-        """Return whether the judge finds the answer right; None: it does not say.
+    async def grade(self, item: Item, text: str, criteria: Sequence[str] = ()) -> tuple[bool | None, ...]:
+        """Return whether the judge finds the answer right, or which criteria it meets; None: it does not say.
 
         Raises:
             TurnError: the judge's model cannot be asked.
             LimitReached: the cost is at its limit.
         """
         if not text.strip():
-            return False
-        identity = json.dumps([self.entrant.key, item.key, item.expected, text])
+            return (False,) * (len(criteria) or 1)
+        identity = json.dumps([self.entrant.key, item.key, item.expected, text, *criteria])
         key = hashlib.sha256(identity.encode()).hexdigest()[:32]
         if (known := self.results.verdicts.get(key)) is not None:
-            return known.right
+            return known.met or (known.right,)
         self.spending.check()
-        spent, verdicts, names = Usage(), list[bool | None](), list[str]()
+        spent, readings, names = Usage(), list[list[bool | None]](), list[str]()
         for reference_first in (True, False):
-            verdict = None
-            question = prompts.build_judge_prompt(item.question, item.expected, text, reference_first=reference_first)
+            reading: list[bool | None] = []
+            given = criteria[:: 1 if reference_first else -1] or item.expected
+            question = prompts.build_judge_prompt(
+                item.question, given, text, reference_first=reference_first, is_rubric=bool(criteria)
+            )
             for attempt in range(2):
-                if verdict is None:
+                if not {*reading} - {None}:
                     names.append(_make_name([key, reference_first, attempt]))
-                    verdict, usage = await self._ask(names[-1], question)
+                    reply, usage = await self._ask(names[-1], question)
+                    reading = read_grades(reply, len(criteria)) if criteria else [read_verdict(reply)]
                     spent += usage
-            verdicts.append(verdict)
-        right = None if None in verdicts and False not in verdicts else all(verdicts)
-        if right is not None:
-            self.results.add(JudgeVerdict(key=key, right=right, usage=spent))
+            readings.append(reading)
+        pairs = zip(readings[0], readings[1][::-1], strict=True)
+        met = tuple(a if a == b else None if criteria or False not in (a, b) else False for a, b in pairs)
+        if all({*reading} - {None} for reading in readings) or met == (False,):
+            self.results.add(JudgeVerdict(key=key, met=met, usage=spent))
         for name in names:
             await self.team.store.delete_session(name, _WHOLE)
-        return right
+        return met
 
-    async def _ask(self, name: str, question: str) -> tuple[bool | None, Usage]:
+    async def _ask(self, name: str, question: str) -> tuple[str, Usage]:
         turn = TurnResult.of(await _ask_once(self.team, name, question))
         self.usage += turn.usage
         self.spending.usage += turn.usage
         if turn.answer is not None:
-            return read_verdict(turn.answer), turn.usage
+            return turn.answer, turn.usage
         failure = next((error for error in turn.errors if error.agent is None), None)
         if failure is not None:
             raise TurnError(f"the judge failed: {failure.error}", failure.fix)

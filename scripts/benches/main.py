@@ -29,6 +29,7 @@ BENCHES: dict[str, str] = {
     "work": "a job with tools that overflows its window, done by a worker that knows only its prompt: files, findings",
     "massgen": "how many configurations of MassGen in DIR run here, and what is missing for the others",
     "verdict": "whether promised errors hold, and what adaptive depth saves, on recorded answers: no model is asked",
+    "jobs": "what confirming and adding up make of lists and points of made-up reviewers: no model is asked",
     "store": "a store of 1,000,000 messages, histories in each store",
 }
 """Name and summary; each is a module beside this one with a function `run`, which takes options and returns rows."""

@@ -8,6 +8,7 @@ answers have no result, or no end. The rates are near those of the recordings th
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 
 from scripts.benches.recorded import Question, Recording
@@ -107,6 +108,7 @@ def _vote(profile: Profile, values: Mapping[str, int | None], draw: Random) -> d
     return ballots
 
 
+@cache
 def _fit(share: float, spread: float) -> float:
     """Return the skill, in logits, with which this share of the questions is answered rightly."""
     nodes = [spread * (i - 40) / 10 for i in range(81)]
@@ -117,6 +119,11 @@ def _fit(share: float, spread: float) -> float:
         mean = sum(w * _logistic(middle - x) for w, x in zip(weights, nodes, strict=True)) / sum(weights)
         low, high = (middle, high) if mean < share else (low, middle)
     return low
+
+
+def is_right_by_chance(skill: float, spread: float, difficulty: float, draw: Random) -> bool:
+    """Return whether somebody who is right on this share of all things is right on one that is so difficult."""
+    return draw.random() < _logistic(_fit(skill, spread) - difficulty)
 
 
 def _logistic(x: float) -> float:

@@ -282,3 +282,65 @@ def test_bad_input_is_refused_before_anything_is_asked(
     assert ran.returncode == 2
     assert message in ran.stderr.decode()
     assert count_results(home) == 0
+
+
+TASK = {
+    "question": "What is wrong with login.py?",
+    "items": [{"title": "SQL injection through the name", "place": "login.py:13"}, "the session never ends"],
+    "rubric": [{"text": "names the injection", "weight": 3}, {"text": "is short"}],
+    "must_mention": ["injection"],
+}
+
+
+def grade_in_both_orders(first: str, second: str) -> list[dict[str, str]]:
+    """Return the replies of a judge: to the rubric in its own order, then in the other one alone."""
+    again = [] if first.startswith("{") else [{"text": first}]  # what cannot be read is asked for once more
+    return [{"text": first}, *again, {"text": second, "needs": "1. <given>\nis short"}, {"text": "?"}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "met", "ungraded", "score"),
+    [
+        ("[true, false]", "[false, true]", [True, False], 0, 4 / 5),
+        ("[true, false]", "[true, true]", [True, None], 1, 4 / 4),
+        ("[true, true]", "WRONG", [None, None], 2, 1 / 1),
+        ("I cannot help with that.", "[true, true]", [None, None], 2, 1 / 1),
+    ],
+)
+def test_criteria_are_graded_in_both_orders(
+    tmp_path: Path, home: Path, first: str, second: str, met: list[bool | None], ungraded: int, score: float
+):
+    replies = [
+        json.dumps({"criteria": [{"item": n, "met": value} for n, value in enumerate(json.loads(one), 1)]})
+        if one.startswith("[")
+        else one
+        for one in (first, second)
+    ]
+    judge = tmp_path / "judge.yaml"
+    script = {"answer": grade_in_both_orders(*replies)}
+    judge.write_text(json.dumps({"agents": [{"id": "judge", "backend": {"type": "scripted", "script": script}}]}))
+    command = (write_questions(tmp_path, TASK), "--config", "@examples/union", "--judge", str(judge))
+    report = evaluate(*command)
+    did = report["teams"][0]["open"]
+    assert (did["ungraded"], did["score"], report["teams"][0]["ungraded"]) == (ungraded, score, ungraded)
+    assert {name: (one["precision"]["total"], one["recall"]["count"]) for name, one in did["items"].items()} == {
+        "all": (3, 1),
+        "uncontested": (2, 1),
+    }
+    row = json.loads(call_massmem("eval", *command, "--output", "jsonl").stdout)
+    assert [one["met"] for one in row["task"]["criteria"]] == [True, *met]
+    assert evaluate(*command)["judging"]["requests"] == (0 if ungraded < 2 else 3)
+    below = call_massmem("eval", *command, "--quiet", "--fail-under", "0.6")
+    assert (below.returncode, b"below --fail-under 0.6" in below.stderr) == (1, True)
+    assert b"items: uncontested" in below.stdout
+    assert call_massmem("eval", *command, "--quiet", "--strict").returncode == bool(ungraded)
+    assert b"items: uncontested" in call_massmem("eval", *command, "--quiet", "--output", "html").stdout
+
+
+def test_team_does_the_job(tmp_path: Path, home: Path):
+    data = write_questions(tmp_path, {"question": "What is wrong?", "items": ["it leaks"]})
+    team = write_team(tmp_path, "team", "Nothing.", items='{"items": [{"title": "It leaks"}]}')
+    refused = call_massmem("eval", data, "--config", team)
+    assert (refused.returncode, b"team lists no items" in refused.stderr) == (2, True)
+    did = evaluate(data, "--config", team, "--job", "premortem")["teams"][0]["open"]
+    assert did["items"]["all"]["f1"]["value"] == 1
