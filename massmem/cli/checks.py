@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from massmem.tools.mcp import McpServer
 
 TIMEOUT = 300.0
-"""Seconds for one check: a model on a busy machine took 140 for its two replies, and reading a gigabyte is slow, too."""
+"""Seconds for one check: a model on a busy machine took 140 for two replies, and reading a gigabyte is slow, too."""
 
 
 class Skip(Exception):
