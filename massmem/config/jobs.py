@@ -60,8 +60,10 @@ class Job:
 
     def apply(self, team: TeamConfig) -> TeamConfig:
         """Return the team as it does the job."""
-        given = {name: getattr(self.config, name) for name in ("shape", "items", "draft", "max_rounds", "presentation")}
-        changes = {name: value for name, value in given.items() if value is not None}
+        settings = {
+            name: getattr(self.config, name) for name in ("shape", "items", "draft", "max_rounds", "presentation")
+        }
+        changes = {name: value for name, value in settings.items() if value is not None}
         coordination = team.coordination.model_copy(update=changes)
         agents = self._cast(team.agents)
         return team.model_copy(update={"coordination": coordination, "agents": agents, "job": self.name})

@@ -22,8 +22,8 @@ def options(*titles: str, criteria: tuple[str, ...] = ()) -> str:
 
 
 def scores(weights: Mapping[int, Any], points: Mapping[int, Any]) -> str:
-    given = [{"item": item, "reason": f"why {item}", "points": own} for item, own in points.items()]
-    return json.dumps({"criteria": [{"item": i, "weight": w} for i, w in weights.items()], "options": given})
+    entries = [{"item": item, "reason": f"why {item}", "points": own} for item, own in points.items()]
+    return json.dumps({"criteria": [{"item": i, "weight": w} for i, w in weights.items()], "options": entries})
 
 
 TEAM: Scripts = {
