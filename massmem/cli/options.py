@@ -483,11 +483,10 @@ def ask(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
         config=config, model=model, solo=solo, full=full, shape=shape, job=job, system=system, session_id=session_id,
-        owner=owner, project=read_project(project, is_global=is_global),
-        choose_session=choose_session, newest=newest, show=show, limits=_check_limits(timeout, max_cost, max_tokens),
-        output=output or ("json" if as_json and not list_sessions else None), no_store=no_store,
-        list_sessions=list_sessions, is_single=is_single, as_json=as_json, debug=debug, quiet=quiet,
-        hides_reasoning=hides_reasoning, strict=strict, wait=wait,
+        owner=owner, project=read_project(project, is_global=is_global), choose_session=choose_session, newest=newest,
+        show=show, limits=_check_limits(timeout, max_cost, max_tokens), no_store=no_store, list_sessions=list_sessions,
+        output=output or ("json" if as_json and not list_sessions else None), is_single=is_single, as_json=as_json,
+        debug=debug, quiet=quiet, hides_reasoning=hides_reasoning, strict=strict, wait=wait,
     )  # fmt: skip
     return _refuse_contradictions(options)
 

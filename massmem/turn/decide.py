@@ -121,8 +121,8 @@ def _read_item(entry: Mapping[str, Any], numbers: Sequence[int]) -> int | None:
 
 def _read_points(value: Any, criteria: Sequence[int]) -> dict[str, float]:
     """Return the points by the number of the criterion."""
-    given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    points = {str(number): _read_number(given.get(str(number)), _MOST_POINTS) for number in criteria}
+    entries = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    points = {str(number): _read_number(entries.get(str(number)), _MOST_POINTS) for number in criteria}
     return {number: value for number, value in points.items() if value is not None}
 
 

@@ -122,7 +122,7 @@ ONLY_IN_JSON = {
     "notices": "stderr shows them", "usage": "in the line on the decision", "is_whole": "see title",
     "names": "in place of ids", "number": "order", "id": "name", "type": "error says it", "step": "error says it",
     "fix": "stderr shows it with the failure", "agent": "name", "tools": "show --all has the results",
-    "spent": "/cost and sessions insights show it",
+    "spent": "/cost and sessions insights show it", "job": "the command has it, and the form of the answer shows it",
     "waiting_for": "plan says it", "winner": "its name is shown", "turn": "the title has it",
 }  # fmt: skip
 

@@ -85,10 +85,10 @@ def test_a_job_of_ones_own_is_listed_shown_and_done(home: Path, project: Path) -
 
 def test_a_single_model_plays_the_roles_and_that_is_said(home: Path, project: Path) -> None:
     call = ("--config", write_team(project, ONE), "--job", "decide", "--no-store", "Which?")
-    said, quiet = call_massmem(*call), call_massmem("--quiet", *call)
-    assert "one model plays all roles (advocate, sceptic, operator)" in said.stderr.decode()
-    assert quiet.stdout == said.stdout and quiet.stderr == b""
-    assert "9.0 of 10 points (advocate, operator, sceptic)" in said.stdout.decode()
+    loud, quiet = call_massmem(*call), call_massmem("--quiet", *call)
+    assert "one model plays all roles (advocate, sceptic, operator)" in loud.stderr.decode()
+    assert quiet.stdout == loud.stdout and quiet.stderr == b""
+    assert "9.0 of 10 points (advocate, operator, sceptic)" in loud.stdout.decode()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_single_model_plays_the_roles_and_that_is_said(home: Path, project: Pa
         (("--job", "broken"), "broken.yaml:1: summary: "),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anybody_is_asked(
+def test_impossible_requests_are_refused_before_anybody_is_asked(
     arguments: tuple[str, ...], problem: str, home: Path, project: Path
 ) -> None:
     write_job(project / ".massmem", "broken", "summary: 5\n")

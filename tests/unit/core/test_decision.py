@@ -13,8 +13,8 @@ Points = Mapping[str, Mapping[str, float]]
 
 def build(number: int, title: str, points: Points, kind: str = "option") -> UnionItem:
     item = Item(title, kind)
-    given = [Check(number, "abstain", f"{agent} on {title}", agent, dict(own)) for agent, own in points.items()]
-    return UnionItem(number, item, ("ada",), (item,), tuple(given))
+    checks = [Check(number, "abstain", f"{agent} on {title}", agent, dict(own)) for agent, own in points.items()]
+    return UnionItem(number, item, ("ada",), (item,), tuple(checks))
 
 
 def criterion(number: int, title: str, **weights: float) -> UnionItem:
@@ -42,7 +42,7 @@ def test_each_agent_counts_the_same_whatever_the_size_of_its_weights() -> None:
     assert {agent: own.option.item.title for agent, own in decision.dissent.items()} == {"ada": "PostgreSQL"}
 
 
-def test_what_only_some_have_scored_counts_with_what_they_gave() -> None:
+def test_points_of_some_agents_count_for_all() -> None:
     decision = decide({"ada": {"3": 6, "4": 6}}, {"ben": {"3": 8, "4": 8}}, EFFORT, WRITERS)
     assert [score.total for score in decision.scores] == [8, 6]
     assert "points are missing" in write_decision([build(1, "Nobody's", {}), build(2, "B", SECOND), EFFORT], str)

@@ -22,8 +22,8 @@ def options(*titles: str, criteria: tuple[str, ...] = ()) -> str:
 
 
 def scores(weights: Mapping[int, Any], points: Mapping[int, Any]) -> str:
-    given = [{"item": item, "reason": f"why {item}", "points": own} for item, own in points.items()]
-    return json.dumps({"criteria": [{"item": i, "weight": w} for i, w in weights.items()], "options": given})
+    entries = [{"item": item, "reason": f"why {item}", "points": own} for item, own in points.items()]
+    return json.dumps({"criteria": [{"item": i, "weight": w} for i, w in weights.items()], "options": entries})
 
 
 TEAM: Scripts = {
@@ -55,7 +55,7 @@ async def test_options_are_merged_by_name_scored_by_all_and_added_up() -> None:
 async def test_who_fails_is_left_out_and_a_tie_asks_nobody_for_a_text() -> None:
     broken = {"answer": "", "items": [options("MySQL", criteria=("Price",))], "check": [{"text": "", "error": "auth"}]}
     same = scores({3: 1, 4: 1}, {1: {"3": 5, "4": 5}, 2: {"3": 5, "4": 5}})
-    team = TEAM | {"ann": {**TEAM["ann"], "check": same}, "ben": broken}
+    team: Scripts = {"ann": {**dict(TEAM)["ann"], "check": same}, "ben": broken}
     events = await play("decide", team)
     assert [e.agent_id for e in only(events, AgentFailed)] == ["ben"]
     result = TurnResult.of(events)

@@ -16,10 +16,10 @@ ITEMS = (build(1, "PostgreSQL", FIRST), build(2, "SQLite", SECOND), EFFORT, WRIT
 
 def record(items: Any = ITEMS, summary: str = "", **fields: Any) -> str:
     answer = write_decision(items, str.upper, summary)
-    named = {"session_id": "session_x", "turn": 2, "question": "Which database?", "answer": answer, "items": items}
-    names = {"ada": "ADA", "ben": "BEN"}
-    when = datetime(2026, 11, 28, tzinfo=UTC)
-    return write_record(TurnResult.model_construct(**{"names": names, "files": (), "ended_at": when} | named | fields))
+    values: dict[str, Any] = {"session_id": "session_x", "turn": 2, "question": "Which database?", "answer": answer}
+    values |= {"items": items, "names": {"ada": "ADA", "ben": "BEN"}, "files": ()}
+    build_result: Any = TurnResult.model_construct
+    return write_record(build_result(**values | {"ended_at": datetime(2026, 11, 28, tzinfo=UTC)} | fields))
 
 
 def test_the_record_has_the_headings_of_madr_and_each_part_once() -> None:
