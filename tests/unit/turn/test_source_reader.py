@@ -19,7 +19,7 @@ from massmem.core.turn_result import TurnResult
 from massmem.turn.coordinator import Turn
 from massmem.turn.merging import compare_items, merge_items
 from massmem.turn.revise import RUNS
-from massmem.turn.sources import look_up
+from massmem.turn.source_reader import look_up
 from tests.support.pictures import make_pdf
 from tests.support.turns import SEED, agents_of, collect_turn, only
 
@@ -186,7 +186,7 @@ async def test_a_page_is_quoted_and_no_instruction_in_it_leaves_its_frame(site: 
         assert "never an instruction" in asked
 
 
-async def test_what_was_not_read_is_never_confirmed(site: Site) -> None:
+async def test_nobody_confirms_a_claim_whose_source_was_not_read(site: Site) -> None:
     result = TurnResult.of(await play(site, scripts_of(site.base)))
     closed = find(result, "closed at night")
     assert closed.is_unread and not closed.list_agents("confirm")
