@@ -24,7 +24,7 @@ from massmem.turn.agent import Agent, Presentation, StepResult
 from massmem.turn.coordinator import TurnRun
 from massmem.turn.merging import Pair, compare_items, is_worth_asking, merge_items, settle_place
 from massmem.turn.request import Form, StepCost, Task
-from massmem.turn.sources import NOT_READ, read_sources
+from massmem.turn.source_reader import NOT_READ, read_sources
 
 _MOST = 30
 """Items of a list, for models that are held to a schema: small ones write until they are stopped."""

@@ -165,7 +165,7 @@ def test_a_page_elsewhere_does_not_lead_into_this_network(serve: Callable[[dict[
     assert texts == expected
 
 
-def test_what_a_model_cites_is_not_of_this_network(serve: Callable[[dict[str, Reply]], str]):
+def test_addresses_that_models_cite_lead_nowhere_in_this_network(serve: Callable[[dict[str, Reply]], str]):
     base = serve({"/secret": (200, {"content-type": "text/plain"}, b"the secret")})
     secrets = [f"http://{host}:{base.rpartition(':')[2]}/secret" for host in INSIDE]
     assert fetch_in_process(secrets, NAMED="") == [f"{url} leads into this network, to {url}" for url in secrets]

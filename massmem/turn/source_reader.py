@@ -25,7 +25,7 @@ NOT_READ = f"a turn reads {MOST_SOURCES} sources, in {SECONDS:g} seconds"
 _AT_ONCE, _LONGEST_ADDRESS, _SHORTEST_QUOTE, _SHOWN, _MOST_SEARCHED = 4, 500, 6, 800, 300_000
 """A longer address might carry away what a model was shown."""
 _WORD, _GAP, _LEFT_OUT = re.compile(r"[^\W_]+"), r"[\W_]+", re.compile(r"\.{3}|\[\.*\]")
-_NOT_SAID = re.compile(r"\[\d{1,3}\]|(?<=\])\([^()\s]{1,2000}\)|\u00ad|(?<=\w)-\n(?=[a-z])")
+_NOT_SAID = re.compile(r"\\?\[\d{1,3}\\?\]|(?<=\])\([^()\s]{1,2000}\)|\u00ad|(?<=\w)-\n(?=[a-z])")
 """Numbers of notes, addresses behind links, and hyphens at the ends of lines."""
 
 
