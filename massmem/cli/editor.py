@@ -21,14 +21,14 @@ from acp.exceptions import RequestError
 from acp.schema import HttpMcpServer, McpServerStdio
 from acp.stdio import stdio_streams
 
-from massmem.cli.options import RunOptions
 from massmem.cli.question import UserQuestion, add_files, check_question, read_file
-from massmem.cli.run import ABANDONED, give_job, load_team_of
-from massmem.cli.setup import check_first_run, read_environment
+from massmem.cli.run import ABANDONED
+from massmem.cli.setup import check_first_run, load_team, read_environment
 from massmem.config.home import massmem_home
 from massmem.config.jobs import read_jobs
 from massmem.config.models import McpServerConfig, TeamConfig
 from massmem.config.projects import find_project
+from massmem.config.variation import Variation
 from massmem.core import calls
 from massmem.core import events as ev
 from massmem.core.citations import write_notes
@@ -206,13 +206,12 @@ class CouncilAgent:
                 return team
             check_first_run(self._config, None)
             read_environment()
-            solo, show = "" if mode == "solo" else None, "report" if mode == "report" else "answer"
-            options = RunOptions(config=self._config, folders=(folder,), solo=solo, show=show)
-            config, first = load_team_of(options, massmem_home()), next(iter(self._teams.values()), None)
-            if mode not in MODES:
-                config = give_job(config, mode, massmem_home(), find_project(Path(folder)))
+            config, first = load_team(self._config, massmem_home()), next(iter(self._teams.values()), None)
             agents = [a.model_copy(update={"mcp_servers": (*a.mcp_servers, *servers)}) for a in config.agents]
             config = config.model_copy(update={"agents": tuple(agents)})
+            own: dict[str, Any] = {"folders": (folder,)}
+            own |= {"mode": mode} if mode in MODES else {"job": mode, "project": find_project(Path(folder))}
+            config = Variation(**own).apply(config)
             team = first.with_config(config) if first else await Team.open(config, home=massmem_home())
             try:
                 await team.start()

@@ -22,11 +22,9 @@ from massmem.cli.options import Output, RunOptions, Show
 from massmem.cli.question import HOW_TO_ASK, UserQuestion, attach_files, read_question, read_schema
 from massmem.cli.setup import (
     Setup,
-    change_coordination,
     fetch_embedded_model,
     load_team,
     read_environment,
-    replace_agents,
 )
 from massmem.cli.streams import has_cursor, notify, show_activity, write_err, write_json, write_out
 from massmem.cli.terminal import (
@@ -38,8 +36,9 @@ from massmem.cli.terminal import (
     lend_terminal,
 )
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.models import FolderConfig, TeamConfig
+from massmem.config.models import TeamConfig
 from massmem.config.projects import find_project as find_project_here
+from massmem.config.variation import Variation, make_agent
 from massmem.core import events as ev
 from massmem.core.citations import write_notes
 from massmem.core.errors import InputError, LimitReached, SessionBusyError, TurnError
@@ -183,29 +182,22 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
     config = load_team(options.config or options.session_config, home, options.limits, store=not options.no_store)
     if options.describe:
         config = config.model_copy(update={"files": config.files.model_copy(update={"describe": True})})
-    config = add_folders(config, options)
-    if options.show == "report" and config.coordination.presentation != "as_is":
-        config = change_coordination(config, presentation="report")
-    config = change_coordination(config, shape=options.shape) if options.shape else config
-    config = replace_agents(config, options.model, options.system)
-    config = config if options.solo is None else config.select_agent(options.solo)
-    return config if options.job is None else give_job(config, options.job, home, find_project_here())
-
-
-def give_job(config: TeamConfig, name: str, home: Path, project: str) -> TeamConfig:
-    """Return the team as it does a job. Raises InputError, ConfigError, as find_job."""
-    from massmem.config.jobs import find_job
-
-    return find_job(name, home, project).apply(config)
-
-
-def add_folders(config: TeamConfig, options: RunOptions) -> TeamConfig:
-    """Return the team with the options' folders, which are relative to the working directory. Raises InputError."""
-    places = (str(expand_home(folder).absolute()) for folder in options.folders)
-    named = tuple(FolderConfig(path=place, include=options.include) for place in places)
-    changes = {"folders": (*config.files.folders, *named)}
-    changes |= {"agents_file": False} if options.no_agents_file else {}
-    return config.model_copy(update={"files": config.files.model_copy(update=changes)})
+    if options.no_agents_file:
+        config = config.model_copy(update={"files": config.files.model_copy(update={"agents_file": False})})
+    if options.model is not None and not options.model.strip():
+        make_agent(config, options.model)  # it says what to write
+    solo = "" if options.solo is None else config.select_agent(options.solo).agents[0].id
+    return Variation(
+        solo,
+        options.model or "",
+        tuple(str(expand_home(folder).absolute()) for folder in options.folders),
+        options.job or "",
+        "report" if options.show == "report" else "council",
+        options.include,
+        find_project_here() if options.job else "",
+        options.shape,
+        options.system or "",
+    ).apply(config)
 
 
 def run(invocation: Invocation) -> int:

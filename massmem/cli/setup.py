@@ -23,7 +23,6 @@ from massmem.config.load import EXAMPLES, LoadedConfig, default_config_path, fin
 from massmem.config.models import NO_STORE, StoreConfig, TeamConfig
 from massmem.config.presets import PROVIDERS_BY_KEY
 from massmem.config.projects import find_project
-from massmem.config.variation import make_agent
 from massmem.config.yaml import decode_settings
 from massmem.core.errors import InputError, MassmemError
 from massmem.core.ids import PREFIX
@@ -262,23 +261,6 @@ def use_session_config(path: str) -> str | None:
         return None
     notify(f"using {path}, with which the session began; --config names another one")
     return path
-
-
-def replace_agents(team: TeamConfig, model: str | None, system: str | None) -> TeamConfig:
-    """Return the team as the options -m and -s change it.
-
-    model: [TYPE/]MODEL of a single agent that replaces the agents of the team; None to keep them. system: instructions
-    for all agents, before their own; None for none.
-
-    Raises InputError: the provider of the model is not known.
-    """
-    agents = team.agents if model is None else (make_agent(team, model),)
-    if system is not None:
-        agents = tuple(
-            agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".rstrip()})
-            for agent in agents
-        )
-    return team.model_copy(update={"agents": agents})
 
 
 def choose_config(file: str | None, config: str | None) -> str | None:

@@ -25,7 +25,7 @@ Presentation = Literal["auto", "synthesize", "as_is", "report"]
 Shape = Literal["vote", "union", "decide", "revise"]
 Draft = Literal["own", "given"]
 HistoryPreset = Literal["brief", "chat", "long"]
-NO_KEYS = {"source", "job", "note"}
+NO_KEYS = {"source", "job", "note", "variation", "base"}
 """Fields of the models that no file may set."""
 
 MAX_SERVERS = 100
@@ -638,6 +638,10 @@ class TeamConfig(Section):
     """Not a key: the job that the team does, see massmem.config.jobs."""
     note: str = ""
     """Not a key: what the user should know of who does the job."""
+    variation: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Not a key: what the question changes of the team, see massmem.config.variation."""
+    base: Any = None
+    """Not a key: the TeamConfig without that; None: the same."""
 
     @field_validator("params")
     @classmethod

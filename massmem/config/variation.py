@@ -1,10 +1,13 @@
 """What one question changes of the team that answers it: one agent, another model, a folder, a job."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
+
+import msgspec
 
 from massmem.config.home import expand_home, massmem_home
-from massmem.config.models import AgentSpec, BackendConfig, FolderConfig, TeamConfig
+from massmem.config.models import AgentSpec, BackendConfig, FolderConfig, Shape, TeamConfig
 from massmem.config.presets import PRESETS, BackendType
 from massmem.core.errors import ConfigError, InputError
 
@@ -18,39 +21,78 @@ class Variation:
     """This agent of the team answers alone."""
     model: str = ""
     """[TYPE/]MODEL of one agent that answers instead of the team."""
-    folder: str = ""
-    """The agents read it, beside the folders of the team."""
+    folders: tuple[str, ...] = ()
+    """The agents read them, beside the folders of the team."""
     job: str = ""
-    """They do this one, shipped or in massmem's home: a service works for no project's folder."""
+    """They do this one."""
     mode: Mode = "council"
+    include: tuple[str, ...] = ()
+    """Patterns of files in the folders that would be left out."""
+    project: str = ""
+    """Root of the project whose jobs come first; "": none, as a service works for no project's folder."""
+    shape: Shape | None = None
+    system: str = ""
+    """Instructions for all agents, before their own."""
+    max_cost: float | None = None
+    """Dollars; as `max_seconds`, no more than the team's own limit."""
+    max_seconds: float | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the variation that `TeamConfig.variation` or the log has."""
+        return msgspec.convert(fields, cls)
+
+    def list_fields(self) -> dict[str, Any]:
+        """Return what is set, by name, as JSON."""
+        own: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in own.items() if value and (name, value) != ("mode", "council")}
 
     def apply(self, team: TeamConfig) -> TeamConfig:
-        """Return the team as changed.
+        """Return the team as changed, which knows what was changed.
 
         Raises InputError: there is no such agent or job, or the model's provider is unknown.
         """
+        fields = self.list_fields()
+        record = {"variation": combine(team.variation, fields), "base": team.base or team}
+        return self._change(team).model_copy(update=record) if fields else team
+
+    def _change(self, team: TeamConfig) -> TeamConfig:
+        if self.system:
+            team = team.model_copy(update={"agents": tuple(_instruct(agent, self.system) for agent in team.agents)})
         if self.model:
-            team = team.model_copy(update={"agents": (make_agent(team, self.model),)})
+            agent = make_agent(team, self.model)
+            team = team.model_copy(update={"agents": (_instruct(agent, self.system),)})
         elif self.agent or self.mode == "solo":
             team = team.select_agent(self.agent)
-        if self.mode == "report" and team.coordination.presentation != "as_is":
-            coordination = team.coordination.model_copy(update={"presentation": "report"})
-            team = team.model_copy(update={"coordination": coordination})
-        if self.job:
-            team = self._do_job(team)
-        if not self.folder:
-            return team
-        folder = FolderConfig(path=str(expand_home(self.folder).absolute()))
-        files = team.files.model_copy(update={"folders": (*team.files.folders, folder)})
-        return team.model_copy(update={"files": files})
+        own = team.coordination
+        changes: dict[str, Any] = {"shape": self.shape or own.shape}
+        changes["timeout"] = min(own.timeout, self.max_seconds or own.timeout)
+        changes["max_cost"] = min(filter(None, (own.max_cost, self.max_cost)), default=None)
+        if self.mode == "report" and own.presentation != "as_is":
+            changes["presentation"] = "report"
+        places = (str(expand_home(folder).absolute()) for folder in self.folders)
+        folders = (*team.files.folders, *(FolderConfig(path=place, include=self.include) for place in places))
+        files = team.files.model_copy(update={"folders": folders})
+        team = team.model_copy(update={"coordination": own.model_copy(update=changes), "files": files})
+        return self._do_job(team) if self.job else team
 
     def _do_job(self, team: TeamConfig) -> TeamConfig:
         from massmem.config.jobs import find_job
 
         try:
-            return find_job(self.job, massmem_home(), "").apply(team)
+            return find_job(self.job, massmem_home(), self.project).apply(team)
         except ConfigError as e:
             raise InputError(f"the file of the job {self.job} has mistakes", e.problems[0]) from e
+
+
+def combine(former: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what both change of a team; `own` goes before, and who it names answers alone."""
+    names = {"agent", "model"} & own.keys()
+    return {name: value for name, value in former.items() if not (names and name in ("agent", "model"))} | dict(own)
+
+
+def _instruct(agent: AgentSpec, system: str) -> AgentSpec:
+    return agent.model_copy(update={"system_message": f"{system}\n\n{agent.system_message}".strip()})
 
 
 def make_agent(team: TeamConfig, model: str) -> AgentSpec:

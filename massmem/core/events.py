@@ -115,6 +115,8 @@ class TurnStarted(SourceEvent):
     """How the turn comes to its end, see `coordination.shape`."""
     job: str = ""
     """The job that the team does; empty: it answers a question."""
+    variation: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """What the question changed of the team, such as `agent` or `folders`; the turn is resumed with it."""
 
 
 class TurnResumed(EventBase):

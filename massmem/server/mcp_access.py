@@ -87,17 +87,9 @@ class CouncilQuestion:
 
         Raise InputError: `folder` is in no folder.
         """
-        added = () if self.folder is None else (_find_folder(self.folder, folders),)
-
-        def change(config: TeamConfig) -> TeamConfig:
-            own, files = config.coordination, config.files
-            values: dict[str, Any] = {"timeout": min(own.timeout, self.max_seconds or own.timeout)}
-            values["max_cost"] = min(filter(None, (own.max_cost, self.max_cost)), default=None)
-            changes: dict[str, Any] = {"coordination": own.model_copy(update=values)}
-            changes["files"] = files.model_copy(update={"folders": (*files.folders, *added)})
-            return Variation(job=self.job, mode=self.mode).apply(config.model_copy(update=changes))
-
-        return change
+        added = () if self.folder is None else (_find_folder(self.folder, folders).path,)
+        own = Variation(folders=added, job=self.job, mode=self.mode)
+        return replace(own, max_cost=self.max_cost, max_seconds=self.max_seconds).apply
 
 
 def _load(name: str, folders: Folders, most: int) -> File:

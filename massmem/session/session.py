@@ -99,11 +99,9 @@ class Session:
         self._record = record
         self._new_id = session_id
         self._owner = owner
-        self._agents = _instruct(restrict_to_owner(team.agents, owner), instructions)
+        self._instructions = instructions
         self._memory = team.memory
-        self._history = History(
-            team.store, team.memory, self._agents, team.windows, owner=owner, max_attached=team.config.files.max_size
-        )
+        self._agents, self._history = self._equip(team)
         self._stop = Stop()
         self._runner: TurnRunner | None = None
         self._owns_team = False
@@ -443,7 +441,12 @@ class Session:
         Raises ToolServerError: a required server has failed.
         """
         await self._team.tools.wait_until_ready()
-        if self._team.config.has_folders or self._runner is not None or not await self._has_read_folder():
+        if (
+            self.unfinished
+            or self._team.config.has_folders
+            or self._runner is not None
+            or not await self._has_read_folder()
+        ):
             return self._team.tools.take_reading()
         return ["the last turn has read a folder, which the agents do not have now: give it with --dir DIR"]
 
@@ -524,8 +527,16 @@ class Session:
                 await asyncio.to_thread(Registry(self._team.home).remove, self.id)
             self._record = None
 
+    def _equip(self, team: Team) -> tuple[tuple[AgentConfig, ...], History]:
+        """Return the team's agents for this session's owner, and what they are shown of it."""
+        owner, most = self._owner, team.config.files.max_size
+        agents = _instruct(restrict_to_owner(team.agents, owner), self._instructions)
+        return agents, History(team.store, team.memory, agents, team.windows, owner=owner, max_attached=most)
+
     def _create_runner(self, lease: Lease) -> TurnRunner:
-        self._runner = TurnRunner(self._team, self._agents, self._history, lease, self._stop, self.seed)
+        team, history = self._team, self._history
+        self._runner = TurnRunner(team, self._agents, history, lease, self._stop, self._equip)
+        self._runner.seed = self.seed
         self._runner.remembers_question = self.remembers_questions
         return self._runner
 

@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 from massmem.config.models import AgentConfig
+from massmem.config.variation import Variation, combine
 from massmem.core import events as ev
-from massmem.core.errors import DuplicateRequestError, InputError, StoreError, TurnError
+from massmem.core.errors import DuplicateRequestError, InputError, MassmemError, StoreError, TurnError
 from massmem.core.messages import AttachedFile, Attachment, PartialReply, Usage, add_description, remove_description
 from massmem.core.outcome import GAVE_UP, MAX_DEATHS, TurnEnd, count_deaths, was_cut_off
 from massmem.core.params import detect_intent
 from massmem.core.prompts import add_folder_notes
 from massmem.core.records import COMMAND_LINE_USER, SessionState, TurnRecord
+from massmem.core.text import one_line
 from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.memory.budget import Budget, MeteredProvider
@@ -73,26 +75,24 @@ class TurnRunner:
         history: History,
         lease: Lease,
         stop: Stop,
-        seed: int | None = None,
+        equip: Callable[[Team], tuple[Sequence[AgentConfig], History]],
     ) -> None:
-        """seed: of new turns; None: a random one for each."""
+        """equip: returns the agents of another team, with a history."""
         self.seq = 0
         """The number in the log of the event that was yielded last."""
         self.dialog = ParamDialog(team.config, SessionState(), 0)
         """Of the turn that runs."""
+        self.seed: int | None = None
+        """Of new turns; None: a random one for each."""
         self.remembers_question = True
         """As in Session."""
         self._session_id = lease.session_id
-        self._team = team
-        self._config = team.config
+        self._use(team, agents, history)
+        self._equip = equip
         self._store = team.store
-        self._agents = tuple(agents)
-        self._history = history
         self._lease = lease
         self._stop = stop
-        self._seed = seed
         self._request = ("", "")
-        self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
         self._outbox = Outbox()
         self._notices: list[str] = []
         self._replies: dict[str, list[str]] = {}
@@ -108,6 +108,37 @@ class TurnRunner:
         """With the end of the turn."""
         self._last: ev.Event | None = None
         """That was stored."""
+
+    def _use(self, team: Team, agents: Sequence[AgentConfig], history: History) -> None:
+        self._team, self._config, self._agents, self._history = team, team.config, tuple(agents), history
+        self._remembered = {agent.id for agent in self._agents if team.memory.enabled and remembers(agent.memory)}
+
+    @asynccontextmanager
+    async def _use_team_of(self, started: ev.TurnStarted, *, asks_for_it: bool) -> AsyncGenerator[None, None]:
+        """Use the team with which a turn began in the block.
+
+        asks_for_it: what changes the team now is meant for this turn, and goes before. Raises as `Variation.apply`,
+        `Team.start`.
+        """
+        own, before = self._config.variation, started.variation
+        fields = combine(before, own) if asks_for_it else before
+        if asks_for_it and (other := [name for name in before if fields.get(name) != before[name]]):
+            began, now = (", ".join(f"{name} {of.get(name) or '-'}" for name in other) for of in (before, fields))
+            self._notices.append(f"the turn began with {began}; as you ask for that, it goes on with {now}")
+        if fields == own:
+            yield
+            return
+        present = self._team, self._agents, self._history
+        team = self._team.with_config(Variation.of(fields).apply(self._config.base or self._config))
+        agents, history = self._equip(team)
+        try:
+            await team.start()
+            self._use(team, agents, history)
+            yield
+        finally:
+            self._use(*present)
+            await history.close()
+            await team.close()
 
     async def stream(self, work: Coroutine[Any, Any, None]) -> AsyncGenerator[ev.Event, None]:
         """Run `ask` or `finish`, and yield what they emit, each event after it was stored.
@@ -159,7 +190,7 @@ class TurnRunner:
             await self._start_over(number, question, parent)
             return
         replies = self.dialog.read_question(question)
-        seed = secrets.randbits(32) if self._seed is None else self._seed
+        seed = secrets.randbits(32) if self.seed is None else self.seed
         if attachments:
             data = {attachment.file.hash: attachment.data for attachment in attachments}
             await self._store.save_files(self._session_id, data)
@@ -176,6 +207,7 @@ class TurnRunner:
             parent=parent,
             withdraws=withdraws,
             job=self._config.job,
+            variation=self._config.variation,
         )
         self._history.replaced = frozenset(withdraws)
         try:
@@ -225,7 +257,7 @@ class TurnRunner:
         if self.dialog.is_waiting and self.dialog.is_expired:
             await self._emit(*self.dialog.abandon(pending, ReplyReading("timeout"), ""))
         else:
-            await self._resume(pending, logged)
+            await self._resume(pending, logged, asks_for_it=True)
 
     async def _continue_turn(self, pending: TurnRecord, text: str, files: Sequence[AttachedFile]) -> bool:
         """Go on with the unfinished turn, as far as the user's message asks for that, or give it up.
@@ -237,7 +269,7 @@ class TurnRunner:
         asked_again = add_description(text, started.description), tuple(files)
         is_same = asked_again == (started.question, started.attachments)
         if is_same or (not self.dialog.is_waiting and was_cut_off(logged)):
-            await self._resume(pending, logged)
+            await self._resume(pending, logged, asks_for_it=is_same)
             if is_same or self._stop.requested.is_set():
                 return True
             logged = await self._load(pending)
@@ -265,13 +297,33 @@ class TurnRunner:
             await self._emit(*self.dialog.abandon(pending, reading, text))
         return reading is None or reading.intent in ("answer", "cancel", "reset")
 
-    async def _resume(self, pending: TurnRecord, logged: list[ev.Event], replies: Sequence[ev.Event] = ()) -> None:
+    async def _resume(
+        self,
+        pending: TurnRecord,
+        logged: list[ev.Event],
+        replies: Sequence[ev.Event] = (),
+        *,
+        asks_for_it: bool = False,
+    ) -> None:
+        """Go on with the turn, with the team with which it began; where that is gone, the turn fails."""
         started = _find_start(logged)
+        fail = partial(ev.TurnFailed, exit_code=TurnError.exit_code, usage=TurnResult.of(logged).usage)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
-            usage = TurnResult.of(logged).usage
-            await self._emit(ev.TurnFailed(message=GAVE_UP, hint=hint, exit_code=TurnError.exit_code, usage=usage))
+            await self._emit(fail(message=GAVE_UP, hint=hint))
             return
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._use_team_of(started, asks_for_it=asks_for_it))
+            except MassmemError as e:
+                message = f"the turn cannot go on with the team with which it began: {one_line(e.message)}"
+                await self._emit(fail(message=message, hint="put that back and continue the turn, or ask anew"))
+                return
+            await self._run_again(pending, logged, started, replies)
+
+    async def _run_again(
+        self, pending: TurnRecord, logged: list[ev.Event], started: ev.TurnStarted, replies: Sequence[ev.Event]
+    ) -> None:
         turn = Turn(
             self._session_id,
             pending.turn,

@@ -85,7 +85,8 @@ class Turn:
     kind: "type[TurnRun] | None" = None
     """Of its shape; None: a vote."""
     job: str = ""
-    """See `TurnStarted`."""
+    variation: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Both: see `TurnStarted`."""
     is_own: bool = False
     """The user of this machine asks: what the question names in this network may be read."""
 
@@ -170,6 +171,7 @@ class TurnRun:
                 full=turn.full,
                 shape=self.shape,
                 job=turn.job,
+                variation=dict(turn.variation),
                 answer_schema=None if turn.answer_schema is None else dict(turn.answer_schema),
                 attachments=tuple(turn.attachments),
                 description=turn.description.text,

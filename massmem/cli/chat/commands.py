@@ -40,7 +40,7 @@ from massmem.cli.terminal import copy_to_clipboard, edit_text
 from massmem.config.home import expand_home
 from massmem.config.presets import PRESETS
 from massmem.config.projects import name_project
-from massmem.config.variation import replace_model
+from massmem.config.variation import Variation, replace_model
 from massmem.core.errors import InputError
 from massmem.core.messages import Usage
 from massmem.core.records import SessionFilter, TurnRecord
@@ -167,7 +167,8 @@ async def _change_model(state: ChatState, rest: str) -> None:
 async def _ask_alone(state: ChatState, rest: str) -> None:
     first, _, text = rest.partition(" ")
     is_named = any(agent.id == first for agent in state.team.agents)
-    team = state.team.config.select_agent(first * is_named)
+    config = state.team.config
+    team = Variation(agent=first if is_named else config.agents[0].id).apply(config)
     await _ask_next(state, "solo", text if is_named else rest)
     state.next_team = team
 

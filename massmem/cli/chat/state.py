@@ -7,10 +7,11 @@ from pathlib import Path
 
 from massmem.cli.errors import disable_logging, new_debug_log, start_logging
 from massmem.cli.question import UserQuestion
-from massmem.cli.run import Invocation, give_job, load_team_of
+from massmem.cli.run import Invocation, load_team_of
 from massmem.cli.setup import Setup, use_session_config
 from massmem.config.models import AgentConfig, BackendConfig, TeamConfig
 from massmem.config.projects import find_project
+from massmem.config.variation import Variation
 from massmem.core.errors import InputError
 from massmem.core.records import Owner, TurnRecord
 from massmem.render.turn_view import TurnView
@@ -82,9 +83,8 @@ class ChatState:
         return self.session.unfinished
 
     async def do_job(self, name: str, session_id: str) -> None:
-        """Do this job from now on, "": none; and go on with this session. Raises as `give_job`, `Team.start`."""
-        home, project = self.invocation.home, find_project()
-        config = give_job(self._plain, name, home, project) if name else self._plain
+        """Do this job from now on, "": none; and go on with this session. Raises as `Variation.apply`, `Team.start`."""
+        config = Variation(job=name, project=find_project()).apply(self._plain) if name else self._plain
         await self._switch_team(config, session_id)
         self.invocation = replace(self.invocation, options=replace(self.invocation.options, job=name or None))
 

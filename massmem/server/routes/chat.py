@@ -133,7 +133,7 @@ async def _read_question(
     if (body.model or body.folder) and not caller.is_local:
         raise InputError("models and folders are chosen by whoever runs the service", "leave model and folder out")
     question = await caller.make_question(content, body.session_id, body.team, key, body.project)
-    change = Variation(body.agent, body.model, body.folder, body.job, body.mode).apply
+    change = Variation(body.agent, body.model, (body.folder,) if body.folder else (), body.job, body.mode).apply
     return replace(question, full=body.full, replaces=body.replaces, change=change)
 
 

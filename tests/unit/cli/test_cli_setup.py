@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from massmem.cli.setup import load_team, read_dotenv, replace_agents
+from massmem.cli.setup import load_team, read_dotenv
 from massmem.config.models import BackendConfig
-from massmem.config.variation import replace_model
+from massmem.config.variation import Variation, make_agent, replace_model
 from massmem.core.errors import ConfigError, InputError
 from tests.support.cli import script, write_team
 
@@ -96,27 +96,27 @@ def test_scripted_model_cannot_be_chosen():
     ],
 )
 def test_model_option_is_a_team_of_one_agent(model: str, type_: str, name: str, tmp_path: Path, home: Path):
-    team = replace_agents(load_team(write_team(tmp_path, script(), script()), home), model, None)
+    team = Variation(model=model).apply(load_team(write_team(tmp_path, script(), script()), home))
     assert [(a.id, a.backend.type, a.backend.model) for a in team.agents] == [("assistant", type_, name)]
 
 
 def test_model_of_the_team_keeps_its_settings(tmp_path: Path, home: Path):
     path = tmp_path / "team.yaml"
     path.write_text("agent: {id: a, backend: {type: vllm, model: own-model, base_url: 'http://127.0.0.1:9/v1'}}")
-    team = replace_agents(load_team(str(path), home), "own-model", None)
+    team = Variation(model="own-model").apply(load_team(str(path), home))
     assert team.agents[0].backend.base_url == "http://127.0.0.1:9/v1"
 
 
 def test_model_of_an_unknown_provider_is_refused(tmp_path: Path, home: Path):
     with pytest.raises(InputError, match="the provider of the model 'phi' is not known") as refused:
-        replace_agents(load_team(write_team(tmp_path, script()), home), "phi", None)
+        Variation(model="phi").apply(load_team(write_team(tmp_path, script()), home))
     assert "TYPE/MODEL" in refused.value.hint
 
 
 @pytest.mark.parametrize("model", ["", " "])
-def test_replace_agents_refuses_an_empty_model(model: str):
+def test_make_agent_refuses_an_empty_model(model: str):
     with pytest.raises(InputError, match="no model was named"):
-        replace_agents(load_team("@examples/local", Path()), model, None)
+        make_agent(load_team("@examples/local", Path()), model)
 
 
 def test_system_option_stands_before_the_role_of_every_agent(tmp_path: Path, home: Path):
@@ -125,5 +125,5 @@ def test_system_option_stands_before_the_role_of_every_agent(tmp_path: Path, hom
         "agents:\n- {id: a, backend: {type: scripted}, system_message: You doubt.}\n"
         "- {id: b, backend: {type: scripted}}\n"
     )
-    team = replace_agents(load_team(str(path), home), None, "Be brief.")
+    team = Variation(system="Be brief.").apply(load_team(str(path), home))
     assert [agent.system_message for agent in team.agents] == ["Be brief.\n\nYou doubt.", "Be brief."]
