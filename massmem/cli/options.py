@@ -502,7 +502,8 @@ def _read_words(question: str | None, more: list[str], solo: str | None) -> tupl
         words = [question or "", *more]
         raise InputError(
             f"the question must be one argument, but {len(words)} were given",
-            f'put it in quotes: massmem "{" ".join(words)}"',
+            f'put it in quotes: massmem "{" ".join(words)}"; '
+            f"a command stands before its options: massmem {' '.join(words)} --config FILE",
         )
     return question, solo
 

@@ -91,12 +91,24 @@ _SCALE = re.compile(rf"\s?((?i:{_LONG})(?![A-Za-zÀ-ɏа-я])|k\b)\.?|((?<=\d)[K
 _UNIT_WORDS = (
     "m meter metre|km kilometer kilometre|cm centimeter centimetre|mm millimeter millimetre|mi mile|ft foot feet|"
     "yd yard|in inch|kg kilogram kilo|g gram|mg milligram|t ton tonne|lb lbs|oz ounce|l L liter litre|ml mL|"
-    "s sec second|min minute|h hr hour|day|week|month|year|°C celsius|°F fahrenheit|K kelvin|° degree deg|"
-    "N newton|J joule|W watt|kW|kWh|V volt|A ampere|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|USD $ US$ dollar|"
-    "cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh|mph|am a.m.|pm p.m.|% percent|‰"
+    "s sec second|min minute|h hr hour|day|week|month|year|°C celsius|°F fahrenheit|K kelvin|° degree deg|N newton|"
+    "J joule|kJ|MJ|W watt|mW|kW|MW|kWh|V volt|A ampere|mA|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|"
+    "USD $ US$ dollar|cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh|mph|am a.m.|"
+    "pm p.m.|% percent|‰"
 )
 _UNITS = {alias: line.split()[0] for line in _UNIT_WORDS.split("|") for alias in line.split()}
 SYMBOLS = frozenset(_UNITS.values())
+_MEASURES = (
+    "m km 1e3 cm .01 mm .001 mi 1609.344 ft .3048 yd .9144 in .0254|g kg 1e3 mg .001 t 1e6 lb 453.59237|"
+    "l ml .001|s min 60 h 3600 day 86400 week 604800|month year 12|m^2 ha 1e4|J kJ 1e3 MJ 1e6|W mW .001 kW 1e3 MW 1e6|"
+    "A mA .001|Hz MHz 1e6 GHz 1e9|cal kcal 1e3|USD cent .01|KB MB 1e3 GB 1e6 TB 1e9"
+)
+"""The first unit of each kind, then others with how many of it they are."""
+_FACTORS = {
+    name: (Fraction(factor), words[0])
+    for words in map(str.split, _MEASURES.split("|"))
+    for name, factor in zip(words[1::2], words[2::2], strict=True)
+}
 _NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|US\$|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"
 _JOINTS = re.compile(r"[ -]?" + _NAME), re.compile(r"\s?(?:/|per |an? )\s?" + _NAME)
 _COUNTED = re.compile(r"( ?)([^\W\d_]+(?:[ -][^\W\d_]+){0,3})")
@@ -108,6 +120,19 @@ _EURO = re.compile(r"\s*+€")
 _FOREIGN = re.compile(
     r"[Ѐ-ӿ]|\b(?i:antwort|ergebnis|ist|sind|macht|das|der|est|sont|les|réponse|respuesta|risposta|resposta|svar|het)\b"
 )
+
+
+def convert(value: Fraction, unit: str) -> tuple[Fraction, str]:
+    """Return a quantity in the first unit of its kind: 36 km/h as 10 m/s."""
+    if unit == "°F":
+        return (value - 32) / Fraction("1.8"), "°C"
+    bases: list[str] = []
+    for place, part in enumerate(unit.replace("mph", "mi/h").split("/")):
+        name, mark, power = part.partition("^")
+        factor, base = _FACTORS.get(name, (Fraction(1), name))
+        value *= factor ** (int(power or 1) * (-1 if place else 1))
+        bases.append(base + mark + power)
+    return value, "/".join(bases)
 
 
 def find_quantities(text: str) -> list[Quantity]:
@@ -153,7 +178,7 @@ def _read_quantity(match: re.Match[str], text: str, is_foreign: bool) -> Quantit
 
 def _read_value(match: re.Match[str]) -> Fraction | None:
     numeral = _NUMERAL.fullmatch(match["digits"])
-    if numeral is None or numeral.end() - numeral.start() > 300:
+    if numeral is None or numeral.end() - numeral.start() > 300 or re.match(r"0\d{3}", match["digits"]):
         return None
     whole, part, *_ = *(group for group in numeral.groups() if group is not None), ""
     below, exponent = int(match["below"] or match["whole"] or 1), match["e"] or match["ten"]

@@ -6,12 +6,12 @@ What cannot be read for certain is no result: a wrong "the same" ends a turn wit
 import re
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from massmem.core.notation import SYMBOLS, find_quantities, match_quantity, remove_notes, simplify
+from massmem.core.notation import SYMBOLS, convert, find_quantities, match_quantity, remove_notes, simplify
 
 _NOUN = (
     r"(?:answer|result|option|choice|letter|solution|antwort|ergebnis|lösung|réponse|résultat|respuesta|resultado|risposta|"
@@ -78,6 +78,8 @@ _WORD = re.compile(
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DATE = re.compile(r"(\d{4})-(0?[1-9]|1[0-2])-(\d\d?)")
 _CODE = re.compile(
     r"(?<![\w.,:/^-])(?:(?P<time>\d\d?(?::\d\d){1,2}\s?[ap]\.?m\b\.?)|(?P<ratio>\d+(?:\s?:\s?\d+)+)"
     r"|(?P<version>v\d+(?:\.\d+)*|\d+(?:\.\d+){2,})|(?P<date>\d{4}-\d\d?-\d\d?|"
@@ -110,10 +112,27 @@ class Result:
         return f"{_write(self.value) if isinstance(self.value, Fraction) else self.value} {self.unit}".strip()
 
     def differs(self, other: "Result") -> bool:
-        """Whether it is certain that the two differ. 50 and 50 % may mean the same, and so may 3 and no."""
+        """Whether it is certain that the two differ. 50 and 50 % may be the same, and 5 mi and 8 km."""
+        if self.kind == other.kind == "date":
+            days = [{*re.findall(r"\w+", str(one.value))} for one in (self, other)]
+            is_open = ("/" in str(self.value)) != ("/" in str(other.value))
+            return not (is_open or days[0] <= days[1] or days[1] <= days[0])
+        one, two = self.convert(), other.convert()
+        if self.unit != other.unit and one.unit == two.unit and one.kind == two.kind == "number":
+            values = Fraction(one.value), Fraction(two.value)
+            return 20 * abs(values[0] - values[1]) > max(map(abs, values))
         if self.kind != other.kind or self.value == other.value:
             return self.kind == other.kind and "" not in (self.unit, other.unit) and self.unit != other.unit
         return "%" not in (self.unit, other.unit) or self.unit == other.unit
+
+    def convert(self) -> "Result":
+        """Return it in the first unit of its kind, a time as `15:30`."""
+        if isinstance(self.value, Fraction) and self.unit not in ("am", "pm"):
+            return Result(self.kind, *convert(self.value, self.unit))
+        hour, _, minutes = str(self.value).partition(":")
+        if not (self.unit and hour.isdecimal()):
+            return self
+        return Result("ratio", f"{int(hour) % 12 + 12 * (self.unit == 'pm')}:{minutes or '00'}")
 
 
 def _write(value: Fraction) -> str:
@@ -285,8 +304,10 @@ def _read_code(text: str) -> Result | None:
         return None
     kind: Kind = code.lastgroup  # type: ignore[assignment]
     value = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\s|,", "", re.sub(r"\s?:\s?", ":", code[0].casefold()))
+    if kind == "date" and (day := _DATE.fullmatch(value)):
+        value = f"{day[1]} {_MONTHS[int(day[2])]} {day[3]}"
     if kind == "date" and " " in value:  # in either order
-        value = " ".join(sorted(re.sub(r"([a-z]{3})[a-z.]*", r"\1", value).split()))
+        value = " ".join(sorted(re.sub(r"([a-z]{3})[a-z.]*|\b0(?=\d)", r"\1", value).split()))
     if half := re.fullmatch(r"(.*?)\s?([ap])\.?m\.?", value):
         hour = half[1].removesuffix(":00")
         unit = f"{half[2]}m"
@@ -326,7 +347,10 @@ def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
     ends in `which makes 240` are then the same as `240`. Without any, words that stand beside a number tell answers
     apart: `Paris, 1889` is not `London, 1889`. A bare number beside two units is the same as neither.
     """
-    return {name: _choose_key(answer, list(answers.values())) for name, answer in answers.items()}
+    results = [answer.result for answer in answers.values() if answer.result]
+    units = {one.convert(): one for one in results if one.unit}  # 1500 m is 1.5 km
+    alike = [replace(a, result=a.result and units.get(a.result.convert(), a.result)) for a in answers.values()]
+    return {name: _choose_key(answer, alike) for name, answer in zip(answers, alike, strict=True)}
 
 
 def _choose_key(answer: ShortAnswer, others: Sequence[ShortAnswer]) -> str:

@@ -369,6 +369,8 @@ def _compare(item: Item, text: str) -> Score:
 
 
 def _agrees(expected: Result, result: Result) -> bool:
+    if (expected.unit or result.unit) and expected.convert() == result.convert():
+        return True
     if not (isinstance(expected.value, Fraction) and isinstance(result.value, Fraction)):
         return (expected.kind, expected.value) == (result.kind, result.value)
     scales = (1, 100, Fraction(1, 100)) if (expected.unit == "%") != (result.unit == "%") else (1,)

@@ -102,7 +102,8 @@ class _Statement:
         return any(values and later.values[kind] - values for kind, values in self.values.items())
 
     def is_of_same_person(self, later: "_Statement") -> bool:
-        return self.persons == later.persons or (not later.persons and later.says("pronoun"))
+        is_named = later.says("pronoun") or not self.values["name"].isdisjoint(later.forms)
+        return self.persons == later.persons or (not later.persons and is_named)
 
 
 _read = lru_cache(4096)(_Statement)

@@ -62,6 +62,8 @@ class Question:
     """It asks what the user is, has or does, and not how something is done."""
     asks_advice: bool = False
     """It asks what would suit the user, or somebody that the user knows: a choice, a gift, a plan."""
+    names: frozenset[str] = frozenset()
+    """Terms of its capitalised words but the first, in a short question; none in German, which has too many."""
     topics: tuple[str, ...] = ()
     """Topics that it asks for the value of, see massmem.memory.claims."""
 
@@ -113,12 +115,14 @@ _DATE = re.compile(
     re.IGNORECASE,
 )
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d\d)-(\d\d)\b")
+_CAPITALISED = re.compile(r"(?<=[\w,;:)] )[A-Z][\w-]+")
 _WORD = re.compile(r"\w+(?:'\w+)?")
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 
 
 def analyse(question: str) -> Question:
     text, users = _THE_USER.subn(" ", question.replace("’", "'"))
+    names = _CAPITALISED.findall(text) if is_short(text) and guess_language(text) != "de" else []
     return Question(
         forms=tuple(extract_query_forms(text)),
         language=guess_language(text),
@@ -132,6 +136,7 @@ def analyse(question: str) -> Question:
         is_short=is_short(question),
         asks_of_user=_OF_USER.search(text.strip()) is not None,
         asks_advice=_ADVICE.search(text) is not None,
+        names=frozenset(extract_terms(" ".join(names))),
         topics=tuple(find_asked_topics(question)),
     )
 
@@ -216,10 +221,11 @@ def name_topic(text: str) -> str:
     return " ".join(words) or text
 
 
-def has_all_words(question: Question, text: str) -> bool:
-    """Whether a text has all words of a question that has some; the first that it lacks ends the search."""
+def matches_words(question: Question, text: str) -> bool:
+    """Whether a text has a name of the question, which its vector need not know, or all words of one that has some."""
     terms = frozenset(extract_terms(text))
-    return bool(question.forms) and all(not terms.isdisjoint(forms) for forms in question.forms)
+    has_all = bool(question.forms) and all(not terms.isdisjoint(forms) for forms in question.forms)
+    return has_all or not terms.isdisjoint(question.names)
 
 
 def share_words(question: Question, text: str) -> float:

@@ -22,7 +22,7 @@ from massmem.memory.retrieval.query import (
     explain_asking,
     find_least_share,
     find_names,
-    has_all_words,
+    matches_words,
     name_topic,
     search_forms,
 )
@@ -90,8 +90,8 @@ class Silence:
         threshold = self._find_threshold(question, c, scope, lexical_only=lexical_only)
         why = self._explain(question, c, scope, options)
         is_chance = not why and score < threshold and len(question.forms) > 1
-        if is_chance and any(has_all_words(question, memory.text) for memory in c.memories):
-            why = "a passage has all words of the question"
+        if is_chance and any(matches_words(question, memory.text) for memory in c.memories):
+            why = "a passage has a name or all words of the question"
         return Decision.of(score, threshold, why)
 
     @staticmethod
@@ -166,11 +166,11 @@ class Silence:
                 relevance -= relevance.min(initial=1.0)
             matters = _find_beside_best(c, scores, relevance, _OF_SCORE * _USUAL_ROOM / max(room, _USUAL_ROOM))
             if question.asks_advice:
-                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > 0)
+                matters |= _is_among_best(relevance, _FEW_FOR_ADVICE) & (relevance > _OF_RELEVANCE * relevance.max())
         elif (question.asks_memory and question.is_short) or (_has_few_for_user(question, c) and not any(stays)):
             matters = _is_among_best(scores, _FEW)
         else:
-            has_words = np.array([has_all_words(question, memory.text) for memory in c.memories], np.bool_)
+            has_words = np.array([matches_words(question, memory.text) for memory in c.memories], np.bool_)
             matters = (relevance > self._find_level(scope)[1]) | has_words
         return ~(matters | np.array(stays, np.bool_))
 

@@ -246,6 +246,35 @@ async def test_a_question_for_advice_is_shown_the_best_few(notes: IndexedMemory)
     assert 1 <= len(result.memories) <= 8
 
 
+async def test_advice_for_someone_comes_from_what_was_said_of_them_alone(home: IndexedMemory):
+    await home.record([make_episode("Tiago is a vegetarian.", 20)])
+    result = await home.recall("What could I cook for Tiago?", ELSEWHERE, ROOM)
+    assert [m.text for m in result.memories] == ["Tiago is a vegetarian."]
+
+
+async def test_a_name_that_the_vectors_do_not_know_is_a_match(notes: IndexedMemory):
+    await notes.record([make_episode("Ines is allergic to peanuts.", 20)])
+    result = await notes.recall("What should I not put into the lunch box of Ines?", ELSEWHERE, ROOM)
+    assert [m.text for m in result.memories] == ["Ines is allergic to peanuts."]
+    assert not (await notes.recall("What should I put into a lunch box?", ELSEWHERE, ROOM)).memories
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "question"),
+    [
+        ("My visit is on 12 May.", "Correction: the visit is on 14 May.", "When is my visit?"),
+        ("My daughter Ines is 7 years old.", "Correction: Ines is 8, not 7.", "How old is Ines?"),
+    ],
+)
+async def test_a_correction_marks_what_it_corrects(notes: IndexedMemory, before: str, after: str, question: str):
+    """The month of May is no sign of doubt; a name says whom a statement is about."""
+    await notes.record([make_episode(before, 20, session="one")])
+    await notes.record([make_episode(after, 21, session="two")])
+    shown = {m.text: m.note for m in (await notes.recall(question, ELSEWHERE, ROOM)).memories}
+    assert after in shown
+    assert "newer" in shown[before] or "until" in shown[before]
+
+
 async def test_a_reply_comes_with_what_it_replies_to(notes: IndexedMemory):
     await notes.record([make_episode("The secrets of billing have to get into the cluster.", 0, session="chat")])
     reply = "Encrypt them with kubeseal on your laptop."
