@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, help="List what a team can do: massmem -
 
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """List the jobs: shipped ones, those in ~/.massmem/jobs, and in .massmem/jobs of the project."""
+    """List the jobs: shipped ones, yours, and those of the project."""
     jobs, left_out = read_jobs(massmem_home(), find_project())
     for line in left_out:
         notify(line)
