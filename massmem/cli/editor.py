@@ -209,9 +209,9 @@ class CouncilAgent:
             config, first = load_team(self._config, massmem_home()), next(iter(self._teams.values()), None)
             agents = [a.model_copy(update={"mcp_servers": (*a.mcp_servers, *servers)}) for a in config.agents]
             config = config.model_copy(update={"agents": tuple(agents)})
-            own: dict[str, Any] = {"folders": (folder,)}
-            own |= {"mode": mode} if mode in MODES else {"job": mode, "project": find_project(Path(folder))}
-            config = Variation(**own).apply(config)
+            changed: dict[str, Any] = {"folders": (folder,)}
+            changed |= {"mode": mode} if mode in MODES else {"job": mode, "project": find_project(Path(folder))}
+            config = Variation(**changed).apply(config)
             team = first.with_config(config) if first else await Team.open(config, home=massmem_home())
             try:
                 await team.start()

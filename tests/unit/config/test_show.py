@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from massmem.config.load import find_config, load_default, load_file
-from massmem.config.models import AgentConfig, Section, TeamConfig
+from massmem.config.models import NO_KEYS, AgentConfig, Section, TeamConfig
 from massmem.config.show import MASKED, MODULES, build_json_schema, list_settings, read_field_docs
 from massmem.config.yaml import read_yaml
 from scripts.docs import config_table
@@ -149,5 +149,5 @@ def test_schema_explains_every_key():
     for name, section in {"": schema, **schema["$defs"]}.items():
         for key, value in section["properties"].items():
             assert value.get("description"), f"{name}.{key}"
-    assert set(schema["properties"]) == (set(TeamConfig.model_fields) - {"source", "job"}) | {"agent"}
+    assert set(schema["properties"]) == (set(TeamConfig.model_fields) - NO_KEYS) | {"agent"}
     assert json.dumps(schema)
