@@ -1,4 +1,4 @@
-"""SIGKILL at every step of a union, a decision, and of a draft that is revised: the next run finishes it, and asks nobody twice."""
+"""SIGKILL at every step of a union, a decision, a draft: the next run finishes it, and asks nobody twice."""
 
 import json
 import random
