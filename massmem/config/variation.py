@@ -44,7 +44,7 @@ class Variation:
 
     def list_fields(self) -> dict[str, Any]:
         """Return what is set, by name, as JSON."""
-        own: dict[str, Any] = msgspec.to_builtins(self)
+        own: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))  # tuples as lists, as the log has them
         return {name: value for name, value in own.items() if value and (name, value) != ("mode", "council")}
 
     def apply(self, team: TeamConfig) -> TeamConfig:

@@ -1,4 +1,4 @@
-"""SIGKILL at every step of a union, and of a draft that is revised: the next run finishes it, and asks nobody twice."""
+"""SIGKILL at every step of a union, a decision, a draft: the next run finishes it, and asks nobody twice."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from tests.faults.test_turn_kill import kill_in_mid_turn, read_log
 from tests.support.cli import massmem
 from tests.support.verdict import check
 
-LINES = {"union": 22, "revise": 30}
+LINES = {"union": 22, "revise": 30, "decide": 22}
 """Events that are printed before the turn is nearly over."""
 
 
@@ -21,10 +21,16 @@ def make_team(shape: str) -> str:
     """Return a configuration whose agents reply the same in each process."""
 
     def items(*titles: str) -> str:
-        return json.dumps({"items": [{"title": title} for title in titles]})
+        criterion = [{"title": "Price", "kind": "criterion"}] if shape == "decide" else []
+        return json.dumps({"items": [*({"title": title, "kind": "option"} for title in titles), *criterion]})
 
     checks: list[dict[str, Any]] = [{"item": n, "stand": "confirm", "reason": f"{n} is right"} for n in range(1, 9)]
     judge = json.dumps({"checks": checks, "text": "A better draft."})
+    if shape == "decide":
+        points = {str(number): 5 for number in range(1, 9)}
+        weights = [{"item": number, "weight": 3} for number in range(1, 9)]
+        scores = [{"item": number, "reason": "as it is", "points": points} for number in range(1, 9)]
+        judge = json.dumps({"criteria": weights, "options": scores})
     agents = [
         {"id": name, "backend": {"type": "scripted", "script": {
             "latency": 0.02, "answer": "A draft.", "items": items(f"Only {name} sees it", "All see the same thing"),
@@ -39,7 +45,7 @@ def list_steps(events: list[Event]) -> list[tuple[str, int]]:
     return [(e.agent_id, e.round) for e in events if isinstance(e, AnswerSubmitted | ItemsGiven)]
 
 
-@pytest.mark.parametrize("shape", ["union", "revise"])
+@pytest.mark.parametrize("shape", [*LINES])
 @pytest.mark.parametrize("times", [4, pytest.param(60, marks=pytest.mark.full)])
 def test_a_killed_turn_is_finished_and_nobody_is_asked_twice(
     tmp_path: Path, shape: str, times: int, monkeypatch: pytest.MonkeyPatch
@@ -64,7 +70,9 @@ def test_a_killed_turn_is_finished_and_nobody_is_asked_twice(
         total["resumed"] += 1
         total["lost"] += sum(event not in after for event in before)
         total["asked again"] += sorted(list_steps(after)) != steps
-        total["merged again"] += len([e for e in after if isinstance(e, ItemsMerged)]) != (1 if shape == "union" else 2)
+        total["merged again"] += len([e for e in after if isinstance(e, ItemsMerged)]) != (
+            2 if shape == "revise" else 1
+        )
         total["another answer"] += result.stdout != expected
     check(f"{shape}, {times} kills", total, "lost", "asked again", "merged again", "another answer")
     assert total["resumed"] > 0
