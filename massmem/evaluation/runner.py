@@ -504,9 +504,9 @@ class Judge:
         spent, readings, names = Usage(), list[list[bool | None]](), list[str]()
         for reference_first in (True, False):
             reading: list[bool | None] = []
-            given = criteria[:: 1 if reference_first else -1] or item.expected
+            texts = criteria[:: 1 if reference_first else -1] or item.expected
             question = prompts.build_judge_prompt(
-                item.question, given, text, reference_first=reference_first, is_rubric=bool(criteria)
+                item.question, texts, text, reference_first=reference_first, is_rubric=bool(criteria)
             )
             for attempt in range(2):
                 if not {*reading} - {None}:
