@@ -207,7 +207,7 @@ def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
 
 
 def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None, items: Sequence[Item]) -> list[Entrant]:
-    """Return the teams, doing the job; None is the default one. Teams whose files have the same name are told apart by number."""
+    """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
     entrants: list[Entrant] = []
     for config in configs:
         name = "team" if config is None else Path(config).stem
@@ -215,8 +215,7 @@ def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None, i
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
         team = load_team(config, home)
         team = find_job(job, home, find_project()).apply(team) if job else team
-        is_listing = team.coordination.shape in ("union", "decide")
-        if not is_listing and any(item.task and item.task.items is not None for item in items):
+        if team.coordination.shape in ("vote", "revise") and any(i.task and i.task.items is not None for i in items):
             raise InputError(f"{unique} lists no items, and some are known", "add --job review, or another")
         entrants.append(Entrant(unique, team))
     return entrants

@@ -24,7 +24,7 @@ def test_reviewers_find_as_much_as_they_should():
     assert sum(map(len, lists)) - known == 400
 
 
-def test_what_two_reviewers_mean_alike_is_mostly_merged():
+def test_two_wordings_of_an_issue_are_mostly_merged():
     right = wrong = apart = 0
     for number in range(10):
         lists = jobs.list_all(jobs.Reviewers("two", (0.9, 0.9), (3.0, 3.0)), Random(number))
