@@ -27,7 +27,8 @@ HEAVY = {
 ACROSS = {
     "open_memory", "visibility_machine",  # the whole memory
     "remote", "renderers",  # what siblings have in common
-    "bench", "bench_ledger", "bench_memory", "bench_verdict", "bench_work", "shipped_configs",  # outside the package
+    "bench", "bench_jobs", "bench_ledger", "bench_memory", "bench_verdict", "bench_work",  # outside the package
+    "shipped_configs",
 }  # fmt: skip
 """Tests below tests/unit that are named after no module."""
 

@@ -105,9 +105,7 @@ def eval_command(
     read_environment()
     home, items = massmem_home(), _select(load_items(data, scorer), limit, sample, seed)
     prepare = prepare_for_calibration if calibrate else partial(_add_calibration, home=home, data=data.name)
-    entrants = list(map(prepare, _load_entrants(configs or [None], home, job)))
-    if any(item.task and item.task.items is not None for item in items):
-        _require_lists(entrants)
+    entrants = list(map(prepare, _load_entrants(configs or [None], home, job, items)))
     referee = None if judge is None else Entrant("judge", load_team(judge, home).select_agent())
     with open_results(results or home / "eval" / f"{data.stem}-{_hash_file(data)}.jsonl") as file:
         runner = Runner(file, home, seed, concurrency, Spending(max_cost))
@@ -208,13 +206,7 @@ def _write(evaluation: Evaluation, output: _Output, title: str) -> None:
             write_out(format_html(evaluation.report, title))
 
 
-def _require_lists(entrants: Sequence[Entrant]) -> None:
-    for entrant in entrants:
-        if entrant.config.coordination.shape not in ("union", "decide"):
-            raise InputError(f"{entrant.name} lists no items, and some are known", "add --job review, or another")
-
-
-def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None) -> list[Entrant]:
+def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None, items: Sequence[Item]) -> list[Entrant]:
     """Return the teams; None is the default one. Teams whose files have the same name are told apart by number."""
     entrants: list[Entrant] = []
     for config in configs:
@@ -222,7 +214,10 @@ def _load_entrants(configs: Sequence[str | None], home: Path, job: str | None) -
         names = [entrant.name for entrant in entrants]
         unique = name if name not in names else f"{name} ({1 + sum(other.startswith(name) for other in names)})"
         team = load_team(config, home)
-        entrants.append(Entrant(unique, find_job(job, home, find_project()).apply(team) if job else team))
+        team = find_job(job, home, find_project()).apply(team) if job else team
+        if team.coordination.shape in ("vote", "revise") and any(i.task and i.task.items is not None for i in items):
+            raise InputError(f"{unique} lists no items, and some are known", "add --job review, or another")
+        entrants.append(Entrant(unique, team))
     return entrants
 
 

@@ -104,7 +104,6 @@ class OpenFigures(_Figures):
     score: float | None
     """Weight of the criteria that are met, of those that are graded; null: none is."""
     criteria: Share
-    """Met, of those that are graded."""
     ungraded: int
     items: dict[str, ItemFigures]
     """Of `all` that were listed, and those that are `uncontested`; empty: no task has known ones."""

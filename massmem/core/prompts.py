@@ -519,9 +519,9 @@ def build_judge_prompt(
     """Return the request to judge an answer. references: any of them is right; of a rubric: what it has to meet."""
     what, end, between = ("criteria", _GRADES, "\n") if is_rubric else ("reference", _VERDICT, "\nor\n")
     marks = [f"{number}. " * is_rubric for number in range(1, len(references) + 1)]
-    given = (f"{mark}<given>\n{_quote(text)}\n</given>" for mark, text in zip(marks, references, strict=True))
+    blocks = (f"{mark}<given>\n{_quote(text)}\n</given>" for mark, text in zip(marks, references, strict=True))
     parts = [
-        f"{what.capitalize()}:\n{between.join(given)}",
+        f"{what.capitalize()}:\n{between.join(blocks)}",
         f"Answer:\n<answer>\n{_quote(answer)}\n</answer>",
     ]
     ordered = parts if reference_first else parts[::-1]

@@ -270,12 +270,9 @@ def compare_sets(matches: Sequence[Matches]) -> ItemFigures:
     # F1 grows with the share of what is matched in all items, listed or known, and so do its bounds.
     shared = build_share(matched, listed + known - matched)
     f1, low, high = (2 * share / (1 + share) for share in (shared.value, *shared.interval))
-    return ItemFigures(
-        precision=build_share(matched, listed),
-        recall=build_share(matched, known),
-        f1=Share(count=2 * matched, total=listed + known, value=f1, interval=(low, high)),
-        uncompared=sum(one.uncompared for one in matches),
-    )
+    shares = {"precision": build_share(matched, listed), "recall": build_share(matched, known)}
+    shares["f1"] = Share(count=2 * matched, total=listed + known, value=f1, interval=(low, high))
+    return ItemFigures(**shares, uncompared=sum(one.uncompared for one in matches))
 
 
 def compare(first: Answers, second: Answers) -> TeamComparison:

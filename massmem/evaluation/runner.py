@@ -69,7 +69,6 @@ class ItemResult(BaseModel, frozen=True):
     fallbacks: dict[str, str] = {}
     """Models that answered in place of an agent's own, by agent."""
     items: tuple[UnionItem, ...] | None = None
-    """What a team that lists items has listed, as one."""
     ballots: dict[str, str] = {}
     """Standing ballots: voter to the agent that it voted for."""
     usage: Usage = Usage()
@@ -111,9 +110,8 @@ class JudgeVerdict(BaseModel, frozen=True):
     key: str
     """Of the judge, the question and the answer."""
     right: bool | None = None
-    """As `met` of one, in files of earlier versions."""
     met: tuple[bool | None, ...] = ()
-    """Whether the answer is right, or of each criterion; null: the judge contradicts itself, or cannot tell."""
+    """Whether the answer is right (`right` in earlier files), or meets each criterion; null: not graded."""
     usage: Usage = Usage()
 
 
@@ -504,9 +502,9 @@ class Judge:
         spent, readings, names = Usage(), list[list[bool | None]](), list[str]()
         for reference_first in (True, False):
             reading: list[bool | None] = []
-            given = criteria[:: 1 if reference_first else -1] or item.expected
+            texts = criteria[:: 1 if reference_first else -1] or item.expected
             question = prompts.build_judge_prompt(
-                item.question, given, text, reference_first=reference_first, is_rubric=bool(criteria)
+                item.question, texts, text, reference_first=reference_first, is_rubric=bool(criteria)
             )
             for attempt in range(2):
                 if not {*reading} - {None}:

@@ -28,7 +28,6 @@ class Matches(BaseModel, frozen=True):
     known: int
     matched: int
     uncompared: int
-    """Listed ones that may be one of the known ones that are left: code cannot tell."""
 
 
 class TaskGrade(BaseModel, frozen=True):
@@ -38,12 +37,10 @@ class TaskGrade(BaseModel, frozen=True):
 
 
 class OpenTask(Section):
-    """What a question has in place of an answer."""
+    """What a question has in place of an answer: items that a team should list, a rubric for a judge, words."""
 
     items: Annotated[tuple[Item, ...] | None, BeforeValidator(lambda value: read_items(json.dumps(value))[0])] = None
-    """That a team should list."""
     rubric: tuple[Criterion, ...] = ()
-    """For a judge."""
     must_mention: tuple[str, ...] = ()
     must_not_mention: tuple[str, ...] = ()
     min_words: int | None = Field(default=None, ge=1)

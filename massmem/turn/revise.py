@@ -1,6 +1,7 @@
 """A turn of shape revise: one agent drafts, or the user's text is the draft; the others criticise it, the author
 revises it or says why not. It ends when nobody has a criticism left."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +128,8 @@ def _write_dispute(point: UnionItem) -> Dispute:
 def _read_revision(text: str, draft: str, numbers: list[int]) -> dict[str, Any]:
     """Return what was done with each point, and the text. Raise ActionError: neither can be read."""
     checks, revised = read_checks(text, numbers), (find_object(text) or {}).get("text")
-    revised = revised.strip() if isinstance(revised, str) else ""
+    is_text = isinstance(revised, str) and not re.fullmatch(r"\s*<[^<>]*>\s*", revised)  # as in the form
+    revised = str(revised).strip() if is_text else ""
     if not revised and any(check.stand == "confirm" for check in checks):
         raise ActionError('the revised text is missing: "text"')
     if "<notes>" in revised and "<notes>" not in draft:

@@ -24,7 +24,7 @@ def test_reviewers_find_as_much_as_they_should():
     assert sum(map(len, lists)) - known == 400
 
 
-def test_what_two_reviewers_mean_alike_is_mostly_merged_and_nothing_else():
+def test_two_wordings_of_an_issue_are_mostly_merged():
     right = wrong = apart = 0
     for number in range(10):
         lists = jobs.list_all(jobs.Reviewers("two", (0.9, 0.9), (3.0, 3.0)), Random(number))
@@ -35,4 +35,4 @@ def test_what_two_reviewers_mean_alike_is_mostly_merged_and_nothing_else():
         listed = [item.suggestion for items in lists.values() for item in items if item.suggestion]
         apart += len(listed) - len(set(listed)) - sum(len(one) == 1 and "" not in one for one in names)
     assert wrong == 0
-    assert right > 3 * apart
+    assert 0.85 < right / (right + apart) < 0.98  # as on the wordings of tests/data/review_faults.yaml

@@ -165,6 +165,12 @@ async def test_a_draft_is_revised_until_the_rounds_are_over() -> None:
     ]  # fmt: skip
 
 
+async def test_a_draft_is_not_replaced_by_the_words_of_the_form() -> None:
+    script = REVISE["ann"] | {"check": checks("<the whole revised text>", i1="confirm", i2="confirm")}
+    events = await play("revise", REVISE | {"ann": script}, max_rounds=1)
+    assert only(events, TurnCompleted)[0].answer == "A note on mill."
+
+
 async def test_it_ends_when_nobody_has_a_criticism_left() -> None:
     scripts = REVISE | {"ben": {"items": [items("An article is missing"), items()]}, "cyd": {"items": items()}}
     events = await play(
