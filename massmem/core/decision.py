@@ -34,10 +34,11 @@ class Decision:
 
     @property
     def best(self) -> Score | None:
-        """None: no option has points for each criterion, or the first two have the same total."""
+        """None: fewer than two options have points for each criterion, unless it is the only one, or the first two
+        have the same total."""
         first, second = [*self.scores, None, None][:2]
-        is_tie = first and second and first.total == second.total
-        return first if first and first.total is not None and not is_tie else None
+        is_open = first and second and second.total in (None, first.total)
+        return first if first and first.total is not None and not is_open else None
 
     @property
     def is_close(self) -> bool:
@@ -117,11 +118,11 @@ def write_outcome(decision: Decision) -> str:
         following = f"; next: {second.option.item.title}, {second.total:.1f}" if second and second.total else ""
         close = ". That is close: other weights may change it" if decision.is_close else ""
         return f"**Decided: {best.option.item.title}**, {best.total:.1f} of 10 points{following}{close}."
-    if first and second and first.total is not None:
+    if first and second and second.total is not None:
         why = f"{first.option.item.title} and {second.option.item.title} have the same points, {first.total:.1f} of 10"
     else:
         missing = "options" if first is None else "criteria" if not decision.criteria else ""
-        why = f"nobody listed {missing}" if missing else "no option has points for each criterion"
+        why = f"nobody listed {missing}" if missing else "fewer than two options have points for each criterion"
     return f"**Nothing is decided**: {why}."
 
 

@@ -48,5 +48,5 @@ def test_the_head_is_yaml_whatever_the_agents_are_called() -> None:
 
 def test_a_record_says_that_nothing_is_decided() -> None:
     text = record((build(1, "A", {}), EFFORT))
-    assert "\n# Nothing is decided\n" in text and "no option has points for each criterion" in text
+    assert "\n# Nothing is decided\n" in text and "fewer than two options have points for each criterion" in text
     assert record(()).count("nobody listed options") == 1
