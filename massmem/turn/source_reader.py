@@ -21,7 +21,6 @@ from massmem.turn.agent import Agent
 from massmem.turn.coordinator import Turn
 
 MOST_SOURCES, MOST_BYTES, SECONDS = 30, 10_000_000, 90.0
-NOT_READ = f"a turn reads {MOST_SOURCES} sources, in {SECONDS:g} seconds"
 _AT_ONCE, _LONGEST_ADDRESS, _SHORTEST_QUOTE, _SHOWN, _MOST_SEARCHED = 4, 500, 6, 800, 300_000
 """A longer address might carry away what a model was shown."""
 _WORD, _GAP, _LEFT_OUT = re.compile(r"[^\W_]+"), r"[\W_]+", re.compile(r"\.{3}|\[\.*\]")
@@ -76,8 +75,7 @@ def look_up(item: Item, text: str) -> Source:
         start = max(0, places[0] - _SHOWN // 4)
         passage = f"{'…' * bool(start)}{text[start : start + _SHOWN]}{'…' * (start + _SHOWN < len(text))}"
     else:
-        stems = list_stems(f"{item.title} {item.evidence}")
-        passage = " … ".join(select_lines(text[:_MOST_SEARCHED], stems, 4))[:_SHOWN]
+        passage = " … ".join(select_lines(text[:_MOST_SEARCHED], list_stems(f"{item.title} {quote}"), 4))[:_SHOWN]
     return Source(item.where, " ".join(passage.split()), quoted)
 
 

@@ -24,13 +24,13 @@ from massmem.turn.agent import Agent, Presentation, StepResult
 from massmem.turn.coordinator import TurnRun
 from massmem.turn.merging import Pair, compare_items, is_worth_asking, merge_items, settle_place
 from massmem.turn.request import Form, StepCost, Task
-from massmem.turn.source_reader import NOT_READ, read_sources
 
 _MOST = 30
 """Items of a list, for models that are held to a schema: small ones write until they are stopped."""
 _LONGEST = 400
 """Characters of an item that is compared."""
 _TEXT = {"type": "string"}
+_NOT_READ = "there was no time to read it, or there were too many"
 
 Step = Callable[[], Coroutine[Any, Any, None]]
 
@@ -76,7 +76,7 @@ class ItemRun(TurnRun):
         self.outbox.emit(ev.ItemsMerged(round=self.tally.round, items=items, **fields))
 
     def _add_sources(self, item: UnionItem) -> UnionItem:
-        sources = [self.sources.get(own, Source(own.where, problem=NOT_READ)) for own in item.versions]
+        sources = [self.sources.get(own, Source(own.where, problem=_NOT_READ)) for own in item.versions]
         kinds = {own.kind.casefold() for own in item.versions}
         return replace(item, sources=tuple(sources), disputed=len(kinds) > 1)
 
@@ -140,6 +140,8 @@ class UnionRun(ItemRun):
         if self.tally.items is not None or not self._can_merge:
             return
         if self.settings.items.sources and not self._asks_no_more:
+            from massmem.turn.source_reader import read_sources  # with the readers of all formats
+
             await self._run_together([partial(read_sources, self.turn, self.agents, self._lists, self.sources)])
         lists, replies = self._lists, list[Reply]()
         unsure = compare_items(lists, by_kind=self.by_kind)[1]
