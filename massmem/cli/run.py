@@ -50,7 +50,7 @@ from massmem.core.reporting import list_sections
 from massmem.core.text import make_printable, one_line
 from massmem.core.turn_result import TurnResult
 from massmem.render import Renderer
-from massmem.render.decision import write_record
+from massmem.render.adr import write_record
 from massmem.render.text import JsonlRenderer, LogRenderer, PlainRenderer, describe_limit, pluralize
 from massmem.render.turn_view import TurnView
 from massmem.session.owners import find_project

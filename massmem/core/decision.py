@@ -107,7 +107,8 @@ def _read_points(item: UnionItem, agent: str) -> Mapping[str, float]:
 def write_decision(items: Sequence[UnionItem], name: Callable[[str], str], summary: str = "") -> str:
     """Return the decision as Markdown: what won, the summary, the points, who would choose otherwise, the options."""
     decision = add_up(items)
-    texts = [summary, write_table(decision), write_dissent(decision, name), write_options(decision, name)]
+    options = write_options(decision, name)
+    texts = [summary, write_table(decision), write_dissent(decision, name), options and f"Options:\n{options}"]
     return "\n\n".join(filter(None, [write_outcome(decision), *texts]))
 
 

@@ -91,4 +91,4 @@ def test_a_problem_names_the_file_and_the_line(text: str, problem: str, tmp_path
 def test_a_job_that_is_missing_is_refused_with_those_there_are(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no job") as raised:
         find_job(name, tmp_path, "")
-    assert "brainstorm, decide" in str(raised.value.hint) and len(str(raised.value)) < 300
+    assert "brainstorm, decide" in str(raised.value) and len(str(raised.value)) < 300

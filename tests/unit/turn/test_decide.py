@@ -65,7 +65,9 @@ async def test_who_fails_is_left_out_and_a_tie_asks_nobody_for_a_text() -> None:
 
 async def test_without_criteria_nobody_scores() -> None:
     result = TurnResult.of(await play("decide", {"ann": {"items": options("A", "B")}}))
-    assert (result.answer or "").startswith("**Nothing is decided**: nobody listed criteria.\n\n- **1. A** (option)")
+    assert (result.answer or "").startswith(
+        "**Nothing is decided**: nobody listed criteria.\n\nOptions:\n- **1. A** (option)"
+    )
 
 
 async def test_twenty_options_and_kinds_in_another_language() -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from massmem.core.decision import write_decision
 from massmem.core.turn_result import TurnResult
-from massmem.render.decision import write_record
+from massmem.render.adr import write_record
 from tests.unit.core.test_decision import EFFORT, FIRST, SECOND, WRITERS, build
 
 ITEMS = (build(1, "PostgreSQL", FIRST), build(2, "SQLite", SECOND), EFFORT, WRITERS)
