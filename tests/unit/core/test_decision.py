@@ -91,7 +91,8 @@ def test_each_part_says_by_itself_what_was_chosen() -> None:
     parts = text.split("\n\n")
     assert parts[:2] == ["**Decided: SQLite**, 7.8 of 10 points; next: PostgreSQL, 5.2.", "So."]
     assert "- ADA would choose PostgreSQL (7.0) instead of SQLite: ada on PostgreSQL" in parts[3]
-    assert parts[4].startswith("- **2. SQLite** (option): chosen, 7.8 of 10 points (ADA, BEN)\n  - ADA: ada on SQLite")
+    first = "**2. SQLite** (option): chosen, 7.8 of 10 points (ADA, BEN)\n  - ADA: ada on SQLite"
+    assert parts[4].startswith(f"Options:\n- {first}")
     assert "- **1. PostgreSQL** (option): not chosen, 5.2 of 10 points" in parts[4]
 
 
