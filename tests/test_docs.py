@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from massmem.cli.commands import COMMANDS
+from massmem.config.jobs import read_job
 from massmem.config.load import load_config
 from massmem.session.registry import Registry
 
@@ -133,6 +134,9 @@ def run_command(command: str, user: Path) -> None:
 def test_configurations_load(block: str, tmp_path: Path):
     path = tmp_path / "team.yaml"
     path.write_text(block)
+    if block.startswith("# .massmem/jobs/"):
+        assert read_job(path).config.items.task
+        return
     config, warnings = load_config(path, {})
     assert len(config.agents) == len(yaml.safe_load(block)["agents"])
     assert warnings == []
