@@ -100,7 +100,7 @@ async def _run_case(case: Case) -> list[Row]:
                 measured.alone.append((await _ask(service)).seconds)
             await _send_all(service, case, body, measured)
             measured.work = await _wait_for_rest(service)
-            measured.stuck = await _count_stuck(service)
+            measured.stuck = await _count_stuck(service) if measured.work >= MAX_WORK else 0
             measured.replaced = service.log.read_text(errors="replace").count("was replaced")
             last = asyncio.create_task(_send(service.port, *_make_request(case, body), _LONGEST))
             await asyncio.sleep(2 * _GAP)
