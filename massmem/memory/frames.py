@@ -51,10 +51,23 @@ def find_frame(message: str, text: str) -> str:
 
 def find_wishes(message: str) -> list[str]:
     """Return the sentences in which the user asks for something of every answer; beside a text that is wanted, none."""
+    plain = (sentence for sentence in _list_plain_sentences(message) if not is_question(sentence))
+    return [sentence for sentence in plain if _says("wish", sentence) and not _says("no wish", sentence)]
+
+
+def find_statement_to_forget(message: str) -> str:
+    """Return what the user asks to forget, in the user's words; "" when the message asks for no such thing."""
+    for sentence in _list_plain_sentences(message):
+        if request := _read_wordings()["forget"].search(sentence.replace("’", "'")):
+            return sentence[request.end() :].strip()
+    return ""
+
+
+def _list_plain_sentences(message: str) -> list[str]:
+    """Return the short sentences that the user says in earnest; none of a message that is material or has some."""
     is_material = len(message) > _LONGEST_WITH_WISHES or _says("wants a text", message)
     frames = _frame_sentences("" if is_material else message)
-    plain = (text for text, frame in frames.items() if not (frame or len(text) > _LONGEST_WISH or is_question(text)))
-    return [sentence for sentence in plain if _says("wish", sentence) and not _says("no wish", sentence)]
+    return [text for text, frame in frames.items() if not (frame or len(text) > _LONGEST_WISH)]
 
 
 def ends_role(message: str) -> bool:

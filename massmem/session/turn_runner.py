@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from massmem.core.text import one_line
 from massmem.core.turn_result import TurnResult
 from massmem.core.versions import TurnTree
 from massmem.memory.budget import Budget, MeteredProvider
+from massmem.memory.frames import find_statement_to_forget
 from massmem.memory.origins import MOST_READ, ToolText
 from massmem.providers.base import ChatProvider
 from massmem.session.history import History
@@ -407,6 +409,10 @@ class TurnRunner:
         await self._write_stage("received", turn, {})
         shape = _find_start(turn.events).shape if turn.events else self._config.coordination.shape
         is_own = self._history.owner == COMMAND_LINE_USER
+        if not turn.events and (statement := find_statement_to_forget(turn.question)):
+            command = f"massmem memory forget --everywhere --text {shlex.quote(statement)}"
+            way = command if is_own else "DELETE /api/v1/memories/ID?everywhere=true, or Forget everywhere on the page"
+            self._notices.append(f"a message forgets nothing; this does: {way}")
         return replace(turn, calibration=calibration, kind=RUNS[shape], is_own=is_own), agents
 
     async def _create_agents(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -521,3 +522,13 @@ def test_without_the_index_the_log_is_searched_by_words(memory: Command, home: P
             shown = memory.json("show", hit["id"])
             assert (shown["text"], shown["messages"][0]["id"]) == (hit["text"], hit["id"])
         memory("list", code=3)
+
+
+def test_a_message_that_asks_to_forget_names_the_command_that_does(memory: Command, home: Path) -> None:
+    asked = massmem("Forget that I have a cat.", "--config", "team.yaml", text=True)
+
+    command = re.search(r"a message forgets nothing; this does: massmem (.*'I have a cat\.')", asked.stderr)
+    assert command is not None, asked.stderr
+    done = massmem(*shlex.split(command[1]), "--yes", "--config", "team.yaml", text=True)
+    assert done.returncode == 0, done.stderr
+    assert holds(home, "have a cat") == []

@@ -13,6 +13,7 @@ from massmem.memory.frames import (
     TASK,
     ends_role,
     find_frame,
+    find_statement_to_forget,
     find_wishes,
 )
 
@@ -121,3 +122,43 @@ def test_a_text_that_looks_like_a_wish_is_none(message: str):
 
 def test_a_wish_stands_alone_among_other_sentences():
     assert find_wishes("We run a bakery in Leeds. Two sentences at most, always.") == ["Two sentences at most, always."]
+
+
+@pytest.mark.parametrize(
+    "message, statement",
+    [
+        ("Forget that I have a cat.", "I have a cat."),
+        ("Thanks. Please forget what I told you about my salary!", "my salary!"),
+        ("Vergiss bitte, dass ich eine Katze habe.", "ich eine Katze habe."),
+        ("Oublie que j’ai un chat.", "j’ai un chat."),
+        ("Olvida que tengo un gato.", "tengo un gato."),
+        ("Dimentica che ho un gatto.", "ho un gatto."),
+        ("请忘记我有一只猫。", "我有一只猫。"),
+    ],
+)
+def test_a_request_to_forget_names_the_statement(message: str, statement: str):
+    assert find_statement_to_forget(message) == statement
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Forget it, let's talk of something else.",
+        "Forget that, I changed my mind.",
+        "Don't forget the milk.",
+        "Don't forget that I have a cat.",
+        "Never forget my birthday.",
+        "I forgot my keys.",
+        "I forget that I have a cat.",
+        "Did I forget my keys?",
+        "Forget my last question.",
+        "Forget that I have a cat for a moment.",
+        "Translate into German: Forget that I have a cat.",
+        'She said: "Forget that I have a cat." What does she mean?',
+        "Vergiss nicht, dass ich eine Katze habe.",
+        "N'oublie pas que j'ai un chat.",
+        "No olvides que tengo un gato.",
+    ],
+)
+def test_other_talk_of_forgetting_asks_for_nothing(message: str):
+    assert find_statement_to_forget(message) == ""
