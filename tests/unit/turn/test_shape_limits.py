@@ -116,7 +116,7 @@ async def test_one_that_is_cancelled_at_any_step_goes_on_and_asks_nobody_twice(s
             if not isinstance(event, AgentDelta):
                 earlier.append(event)
             if len(list_acts(earlier)) == step:
-                running.cancel()
+                running.cancel()  # noqa: B023
 
         turn = Turn("session_x", 1, "why?", SEED, kind=RUNS[shape])
         settings = CoordinationConfig(shape=shape, max_concurrency=1)
@@ -181,7 +181,8 @@ async def test_the_line_of_agreement_says_what_is_missing() -> None:
     lines = {
         "union": "not compared: 3 of 3 agents listed 3 items, 1 contested, not checked by ben",
         "decide": "2 of 3 agents scored 3 options by 2 criteria, 0 would choose otherwise",
-        "revise": "not compared: 1 points of criticism, 0 revised, 0 declined, 1 without a reply, this text was not read by ben",
+        "revise": "not compared: 1 points of criticism, 0 revised, 0 declined, 1 without a reply, "
+        "this text was not read by ben",
     }
     for shape, line in lines.items():
         scripts = {name: dict(script) for name, script in TEAMS[shape].items()}
