@@ -141,9 +141,10 @@ def write_options(decision: Decision, name: Callable[[str], str]) -> str:
 
 
 def write_table(decision: Decision) -> str:
-    """Return the points as a Markdown table; `-`: nobody gave any."""
-    if not decision.criteria or not any(score.points for score in decision.scores):
-        return ""
+    """Return the points as a Markdown table; `-`: nobody gave any. Without any points, the criteria."""
+    if not any(score.points for score in decision.scores):
+        lines = [write_item(item.number, item.item) for item, _ in decision.criteria]
+        return "\n".join(["Criteria:", *lines]) if lines else ""
     titles = [f"{_cell(item.item.title)} ({share:.0%})" for item, share in decision.criteria]
     rows = [["option", *titles, "total"], ["---"] * (len(titles) + 2)]
     for score in decision.scores:

@@ -96,12 +96,15 @@ class ReviseRun(ItemRun):
         return completed.model_copy(update={"report": Report("answers", disputed=disputes) if disputes else None})
 
     def _write_result(self, text: str) -> tuple[str, str]:
-        points = self.tally.items or ()
+        points, tally = self.tally.items or (), self.tally
         counts = [
             f"{sum(bool(p.list_agents(s)) for p in points)} {word}" for s, word in _DONE.items() if s != "abstain"
         ]
         left = len(self._list_open())
-        end = f", {left} without a reply" if left else "" if self.tally.round % 2 else ", and nobody has one left"
+        readers = tally.acting if tally.round % 2 == 0 else tally.agents if tally.round == 1 else ()
+        late = [self._name(agent) for agent in readers if agent not in tally.acted]
+        end = f", {left} without a reply" if left else "" if tally.round % 2 or late else ", and nobody has one left"
+        end += f", this text was not read by {', '.join(late)}" if late else ""
         return text, f"not compared: {len(points)} points of criticism, {', '.join(counts)}{end}"
 
 

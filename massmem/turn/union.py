@@ -200,6 +200,9 @@ class UnionRun(ItemRun):
         contested, unread = sum(item.is_contested for item in items), sum(item.is_unread for item in items)
         agreement = f"not compared: {len(tally.answers)} of {len(tally.agents)} agents listed {len(items)} items"
         agreement += f", {contested} contested" + (f", {unread} not checked against a source" if unread else "")
+        judges = {check.agent for item in items for check in item.checks}
+        late = [self._name(agent) for agent in tally.agents if agent not in judges and self._list_unseen(agent)]
+        agreement += f", not checked by {', '.join(late)}" if late else ""
         return f"{text}\n\n{self._list}" if self.presentation else self._list, agreement
 
 

@@ -103,7 +103,7 @@ async def test_whoever_fails_is_counted_out_and_an_unreadable_list_is_asked_for_
     events = await play("union", UNION | {"ben": broken, "cyd": prose})
     result = TurnResult.of(events)
     assert result.items is not None
-    assert result.agreement == "not compared: 2 of 3 agents listed 2 items, 0 contested"
+    assert result.agreement == "not compared: 2 of 3 agents listed 2 items, 0 contested, not checked by ben, cyd"
     assert "2 of 2 found it (ann, cyd)" in (result.answer or "")
     assert [(e.agent_id, e.out) for e in only(events, AgentFailed)] == [("ben", True), ("cyd", False)]
 
