@@ -35,7 +35,8 @@ def test_a_service_that_was_killed_finishes_the_job_by_itself(tmp_path: Path, st
     wait_until(lambda: any(isinstance(e, TurnCompleted) for e in read_log(service.home)))
 
     log = read_log(service.home)
-    (started,), resumed = ([e for e in log if isinstance(e, kind)] for kind in (TurnStarted, TurnResumed))
+    (started,) = [e for e in log if isinstance(e, TurnStarted)]
+    resumed = [e for e in log if isinstance(e, TurnResumed)]
     assert started.variation == {"job": "ours", "agent": "ben"} and started.job == "ours"
     assert [(list(e.agents), e.shape) for e in (started, *resumed)] == [(["first", "second"], "union")] * 2
     assert sorted(e.agent_id for e in log if isinstance(e, AnswerSubmitted)) == ["first", "second"]

@@ -96,7 +96,7 @@ async def stop_at(shape: Any, agents: Any, step: int, stop: Callable[[], object]
 
 
 @SHAPES
-async def test_now_at_any_step_it_has_what_there_is(shape: str) -> None:
+async def test_now_at_any_step_it_has_what_there_is(shape: Any) -> None:
     for step in range(1, EVERY_STEP):
         now = asyncio.Event()
         events = await stop_at(shape, await agents_of(TEAMS[shape]), step, now.set, answer_now=now)
@@ -107,7 +107,7 @@ async def test_now_at_any_step_it_has_what_there_is(shape: str) -> None:
 
 
 @SHAPES
-async def test_one_that_is_cancelled_at_any_step_goes_on_and_asks_nobody_twice(shape: str) -> None:
+async def test_one_that_is_cancelled_at_any_step_goes_on_and_asks_nobody_twice(shape: Any) -> None:
     whole = TurnResult.of(await stop_at(shape, await agents_of(TEAMS[shape]), 0, lambda: None))
     for step in range(1, EVERY_STEP):
         agents, earlier = await agents_of(TEAMS[shape]), list[Event]()
@@ -136,7 +136,7 @@ async def test_one_that_is_cancelled_at_any_step_goes_on_and_asks_nobody_twice(s
 
 @SHAPES
 @pytest.mark.parametrize("kind", ["max_tokens", "max_cost"])
-async def test_a_limit_of_spending_at_any_step_shows_what_was_paid(shape: str, kind: str) -> None:
+async def test_a_limit_of_spending_at_any_step_shows_what_was_paid(shape: Any, kind: str) -> None:
     whole = await run_with_limit(shape, {})
     usage, ends = TurnResult.of(whole).usage, set[int]()
     most = usage.cost if kind == "max_cost" else usage.prompt + usage.completion
@@ -165,7 +165,7 @@ async def run_with_limit(shape: Any, limit: dict[str, Any]) -> list[Event]:
 
 @SHAPES
 @pytest.mark.parametrize("late", ["items", "check", "present"])
-async def test_when_the_time_is_up_it_has_what_there_is(shape: str, late: str) -> None:
+async def test_when_the_time_is_up_it_has_what_there_is(shape: Any, late: str) -> None:
     scripts = {name: dict(script) for name, script in TEAMS[shape].items()}
     who = "ann" if late == "present" or (shape, late) == ("revise", "check") else "cyd"
     scripts[who][late] = {"text": "{}", "delay": 60}
@@ -178,7 +178,7 @@ async def test_when_the_time_is_up_it_has_what_there_is(shape: str, late: str) -
 
 async def test_the_line_of_agreement_says_what_is_missing() -> None:
     slow = {"text": "{}", "delay": 60}
-    lines = {
+    lines: dict[Any, str] = {
         "union": "not compared: 3 of 3 agents listed 3 items, 1 contested, not checked by ben",
         "decide": "2 of 3 agents scored 3 options by 2 criteria, 0 would choose otherwise",
         "revise": "not compared: 1 points of criticism, 0 revised, 0 declined, 1 without a reply, "
