@@ -28,7 +28,7 @@ ACROSS = {
     "open_memory", "visibility_machine",  # the whole memory
     "remote", "renderers",  # what siblings have in common
     "bench", "bench_jobs", "bench_ledger", "bench_memory", "bench_verdict", "bench_work",  # outside the package
-    "shipped_configs",
+    "shipped_configs", "shape_limits",
 }  # fmt: skip
 """Tests below tests/unit that are named after no module."""
 

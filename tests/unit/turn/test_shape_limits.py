@@ -170,7 +170,7 @@ async def test_when_the_time_is_up_it_has_what_there_is(shape: Any, late: str) -
     who = "ann" if late == "present" or (shape, late) == ("revise", "check") else "cyd"
     scripts[who][late] = {"text": "{}", "delay": 60}
     turn = Turn("session_x", 1, "why?", SEED, kind=RUNS[shape])
-    events = await collect_turn(turn, await agents_of(scripts), CoordinationConfig(shape=shape, timeout=0.7))
+    events = await collect_turn(turn, await agents_of(scripts), CoordinationConfig(shape=shape, timeout=2))
     result = check_end(shape, events)
     if (shape, late) != ("revise", "present"):
         assert result.limit == "timeout"
@@ -188,7 +188,7 @@ async def test_the_line_of_agreement_says_what_is_missing() -> None:
         scripts = {name: dict(script) for name, script in TEAMS[shape].items()}
         scripts["ben"]["items" if shape == "revise" else "check"] = slow
         turn = Turn("session_x", 1, "why?", SEED, kind=RUNS[shape])
-        events = await collect_turn(turn, await agents_of(scripts), CoordinationConfig(shape=shape, timeout=0.7))
+        events = await collect_turn(turn, await agents_of(scripts), CoordinationConfig(shape=shape, timeout=2))
         assert only(events, TurnCompleted)[0].agreement == line
 
 
