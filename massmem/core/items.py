@@ -85,8 +85,12 @@ class UnionItem:
     """It has sources, and those that found it say different kinds of it."""
 
     @property
+    def rejections(self) -> list[Check]:
+        return [check for check in self.checks if check.stand == "reject"]
+
+    @property
     def is_contested(self) -> bool:
-        return self.disputed or bool(self.list_agents("reject"))
+        return self.disputed or bool(self.rejections)
 
     @property
     def is_unread(self) -> bool:
@@ -150,8 +154,7 @@ def write_union(items: Sequence[UnionItem], answered: int, name: Callable[[str],
         support += [f"cannot tell: {unsure}"] if unsure else []
         kinds = zip(item.found_by, item.versions, strict=True)
         support += [f"{name(agent)} says {version.kind}" for agent, version in kinds if item.disputed]
-        rejections = [check for check in item.checks if check.stand == "reject"]
-        support += [f"rejected by {name(check.agent)}: {check.reason or 'no reason given'}" for check in rejections]
+        support += [f"rejected by {name(c.agent)}: {c.reason or 'no reason given'}" for c in item.rejections]
         entry = write_item(item.number, item.item, "; ".join(support), map(write_source, item.sources))
         texts[_CONTESTED if item.is_contested else _UNREAD if item.is_unread else ""].append(entry)
     parts = [text for head, entries in texts.items() if entries for text in (head, "\n".join(entries))]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from massmem.core.diffs import ChangedFile, CheckedPlace
-from massmem.core.items import Check, Severity, UnionItem
+from massmem.core.items import Severity, UnionItem
 from massmem.core.text import dump_json, make_printable, one_line
 from massmem.render.text import pluralize
 
@@ -44,14 +44,6 @@ class Finding:
         return self.merged.item.severity
 
     @property
-    def rejections(self) -> list[Check]:
-        return [check for check in self.merged.checks if check.stand == "reject"]
-
-    @property
-    def is_contested(self) -> bool:
-        return bool(self.rejections)
-
-    @property
     def where(self) -> str:
         """`src/a.py:10-12`; "" without a place."""
         if self.place is None:
@@ -84,7 +76,7 @@ class Review:
     def reaches(self, least: Severity | Literal["any"]) -> bool:
         """Return whether a finding that nobody rejects is at least so severe; one without a severity is like low."""
         limit = len(SEVERITIES) if least == "any" else SEVERITIES.index(least)
-        return any(_rank(one.severity) <= limit for one in self.standing if not one.is_contested)
+        return any(_rank(one.severity) <= limit for one in self.standing if not one.merged.is_contested)
 
 
 def format_review(review: Review, form: Format, *, dismissed: bool = False) -> str:
@@ -108,7 +100,7 @@ def describe_support(finding: Finding) -> str:
     merged = finding.merged
     parts = [f"found by {len(merged.found_by)} of {finding.answered} ({', '.join(merged.found_by)})"]
     parts += [f"confirmed by {', '.join(confirmed)}"] if (confirmed := merged.list_agents("confirm")) else []
-    parts += [f"rejected by {one.agent}: {one.reason or 'no reason given'}" for one in finding.rejections]
+    parts += [f"rejected by {one.agent}: {one.reason or 'no reason given'}" for one in finding.merged.rejections]
     return "; ".join(parts)
 
 
@@ -117,7 +109,7 @@ def count_findings(review: Review) -> str:
     standing = review.standing
     severities = [f"{n} {name}" for name in SEVERITIES if (n := sum(one.severity == name for one in standing))]
     text = pluralize(len(standing), "finding") + (f" ({', '.join(severities)})" if severities else "")
-    contested = sum(one.is_contested for one in standing)
+    contested = sum(one.merged.is_contested for one in standing)
     dismissed = len(review.findings) - len(standing)
     others = [f"{contested} contested"] if contested else []
     return ", ".join([text, *others, *([f"{dismissed} dismissed"] if dismissed else [])])
@@ -134,7 +126,7 @@ def _format_text(review: Review, shown: Sequence[Finding]) -> str:
 def _write_finding(finding: Finding) -> Iterator[str]:
     item = finding.merged.item
     numbers = finding.where.rpartition(":")[2]
-    mark = "contested, " if finding.is_contested else ""
+    mark = "contested, " if finding.merged.is_contested else ""
     yield f"  {numbers + '  ' if numbers else ''}{item.severity or 'no severity'}  {item.title}  [{mark}{finding.id}]"
     for number, line in _quote(finding):
         yield f"      {number:>5} | {line}"
@@ -165,7 +157,7 @@ def _format_markdown(review: Review, shown: Sequence[Finding]) -> str:
 def _write_markdown(finding: Finding) -> Iterator[str]:
     item = finding.merged.item
     numbers = finding.where.rpartition(":")[2]
-    marks = ", ".join(filter(None, (item.severity, "contested" if finding.is_contested else "")))
+    marks = ", ".join(filter(None, (item.severity, "contested" if finding.merged.is_contested else "")))
     heading = " ".join(filter(None, (f"**{item.title}**", marks and f"({marks})", numbers and f"line {numbers}")))
     yield f"- {heading} `{finding.id}`"
     if lines := [line for _, line in _quote(finding)]:
@@ -221,7 +213,7 @@ def _list_support(finding: Finding) -> dict[str, Any]:
     merged = finding.merged
     return {
         "found_by": list(merged.found_by), "answered": finding.answered, "confirmed_by": merged.list_agents("confirm"),
-        "rejected_by": [{"agent": one.agent, "reason": one.reason} for one in finding.rejections],
+        "rejected_by": [{"agent": one.agent, "reason": one.reason} for one in finding.merged.rejections],
     }  # fmt: skip
 
 

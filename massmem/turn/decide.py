@@ -127,7 +127,7 @@ def _read_points(value: Any, criteria: Sequence[int]) -> dict[str, float]:
 
 
 def _read_number(value: Any, most: float) -> float | None:
-    """Return a number from 0 to `most`, also of `"7/10"`, `"7 of 10"` or `"70 %"`; None: it is none."""
+    """Return a number from 0 to `most`, also of `"7/10"`, `"7 of 10"` or, as a weight, `"70 %"`; None: it is none."""
     match = re.fullmatch(r"\s*(\d{1,4}(?:[.,]\d{1,4})?)\s*(?:(?:/|(?:out )?of)\s*10)?\D*", str(value))
     number = float(match[1].replace(",", ".")) if match and not isinstance(value, bool) else most + 1
     return number if number <= most else None

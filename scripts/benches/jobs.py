@@ -152,8 +152,8 @@ def _check(reviewers: Reviewers, item: UnionItem, draw: Random) -> Check:
 
 def _match(items: Sequence[Item]) -> Matches:
     """Return how the items compare with the issues; what names an issue a second time is a false alarm."""
-    found = {item.suggestion for item in items} - {""}
-    return Matches(listed=len(items), known=ISSUES, matched=len(found), uncompared=0)
+    issues = {item.suggestion for item in items} - {""}
+    return Matches(listed=len(items), known=ISSUES, matched=len(issues), uncompared=0)
 
 
 def _report_choices(scorers: Scorers, runs: int) -> list[Row]:

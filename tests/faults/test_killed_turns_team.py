@@ -64,7 +64,7 @@ def test_the_folder_of_the_question_is_read_on(config: Path, tmp_path: Path) -> 
     assert "give it with --dir" not in result.stderr
 
 
-def test_an_option_of_the_run_that_resumes_goes_before_and_is_said(config: Path, tmp_path: Path) -> None:
+def test_an_option_of_the_resuming_run_wins_and_the_user_learns_it(config: Path, tmp_path: Path) -> None:
     result = kill_and_resume(config, tmp_path / "home", ["--solo=ben"], ["--solo=cyd"])
 
     log = read_log(tmp_path / "home")

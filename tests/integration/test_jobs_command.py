@@ -83,7 +83,7 @@ def test_a_job_of_ones_own_is_listed_shown_and_done(home: Path, project: Path) -
     assert done.stdout.decode().startswith("- **1. Drink water**") and done.returncode == 0
 
 
-def test_a_single_model_plays_the_roles_and_that_is_said(home: Path, project: Path) -> None:
+def test_a_single_model_plays_the_roles_and_says_so(home: Path, project: Path) -> None:
     call = ("--config", write_team(project, ONE), "--job", "decide", "--no-store", "Which?")
     loud, quiet = call_massmem(*call), call_massmem("--quiet", *call)
     assert "one model plays all roles (advocate, sceptic, operator)" in loud.stderr.decode()
@@ -101,7 +101,7 @@ def test_a_single_model_plays_the_roles_and_that_is_said(home: Path, project: Pa
         (("--job", "broken"), "broken.yaml:1: summary: "),
     ],
 )
-def test_impossible_requests_are_refused_before_anybody_is_asked(
+def test_an_impossible_request_asks_nobody_and_says_why(
     arguments: tuple[str, ...], problem: str, home: Path, project: Path
 ) -> None:
     write_job(project / ".massmem", "broken", "summary: 5\n")

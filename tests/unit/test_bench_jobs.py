@@ -24,7 +24,7 @@ def test_reviewers_find_as_much_as_they_should():
     assert sum(map(len, lists)) - known == 400
 
 
-def test_two_wordings_of_an_issue_are_mostly_merged():
+def test_merging_joins_most_wordings_of_an_issue():
     right = wrong = apart = 0
     for number in range(10):
         lists = jobs.list_all(jobs.Reviewers("two", (0.9, 0.9), (3.0, 3.0)), Random(number))

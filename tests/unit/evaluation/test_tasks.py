@@ -99,7 +99,7 @@ def test_task_of_a_row(home: Path):
         ('{"question": "?", "job": "dance"}', "no job 'dance'"),
     ],
 )
-def test_task_that_cannot_be_used(tmp_path: Path, home: Path, row: str, why: str):
+def test_an_unusable_task_says_why(tmp_path: Path, home: Path, row: str, why: str):
     path = tmp_path / "tasks.jsonl"
     path.write_text(row + "\n")
     with pytest.raises(InputError, match=why):

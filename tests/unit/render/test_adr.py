@@ -38,7 +38,7 @@ def test_without_a_summary_nothing_stands_twice() -> None:
     assert record().count("| SQLite | 9.5") == 1 and record(answer=None).count("| SQLite | 9.5") == 1
 
 
-def test_the_head_is_yaml_whatever_the_agents_are_called() -> None:
+def test_the_head_is_yaml_with_any_names_of_agents() -> None:
     names = {"ada": 'Ada: "the [first]" #1', "ben": "Бен"}
     head = record(names=names, answer="").split("---\n")[1]
     assert yaml.safe_load(head) == {
@@ -46,7 +46,7 @@ def test_the_head_is_yaml_whatever_the_agents_are_called() -> None:
     }  # fmt: skip
 
 
-def test_a_record_says_that_nothing_is_decided() -> None:
+def test_a_record_without_a_decision_says_so() -> None:
     text = record((build(1, "A", {}), EFFORT))
     assert "\n# Nothing is decided\n" in text and "fewer than two options have points for each criterion" in text
     assert record(()).count("nobody listed options") == 1

@@ -285,7 +285,7 @@ def test_a_quote_stands_where_its_words_do(quote: str, text: str, quoted: bool |
     assert look_up(Item("t", evidence=quote), text).quoted is quoted
 
 
-def test_without_its_quote_the_nearest_passage_is_shown_and_is_bounded() -> None:
+def test_without_its_quote_a_source_shows_the_nearest_passage() -> None:
     text = "Nothing of it here. " * 9_000 + "The lighthouse burns since 1850. " + "Other words. " * 9_000
     source = look_up(Item("The lighthouse burns since 1870", evidence="burns since 1870"), text)
     assert source.quoted is False and "burns since 1850" in source.passage and len(source.passage) <= 800
