@@ -26,9 +26,11 @@ from massmem.cli.setup import EXTRAS, require_extra
 from massmem.cli.streams import MB
 from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import expand_home, measure_disk_usage
+from massmem.config.jobs import read_jobs
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.config.presets import PRESETS
+from massmem.config.projects import find_project
 from massmem.core.errors import ConfigError, InputError, MassmemError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
@@ -236,6 +238,15 @@ async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
         return [fail(f"{pluralize(len(error.problems), 'problem')} in the configuration", fix, *error.problems)]
     agents = ", ".join(agent.id for agent in context.team.agents)
     return [ok(f"{context.team.source}: {agents}", *context.warnings)]
+
+
+async def check_jobs(context: DoctorContext) -> Sequence[CheckResult]:
+    """Read the files of jobs."""
+    jobs, left_out = read_jobs(context.home, find_project())
+    fix = "correct these lines, or delete the files: their jobs are left out of every list"
+    return [fail(pluralize(len(left_out), "job") + " cannot be read", fix, *left_out) if left_out else ok(
+        f"{pluralize(len(jobs), 'job')} can be done"
+    )]  # fmt: skip
 
 
 async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
@@ -622,6 +633,7 @@ CHECKS: dict[str, Check] = {
     "disk": check_disk,
     "permissions": check_permissions,
     "config": check_config,
+    "jobs": check_jobs,
     "models": check_models,
     "tools": check_tools,
     "calibration": check_calibration,

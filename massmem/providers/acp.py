@@ -407,7 +407,7 @@ class Messages:
             if sum(queue.qsize() for queue in self._sessions.values()) > _MAX_UPDATES:
                 await asyncio.sleep(0.01)  # who reads them goes on; the program waits once its pipe is full
             try:
-                line = await self._in.readline()
+                line = await self._read_line()
             except (ValueError, OSError):
                 return None
             if not line:
@@ -419,6 +419,10 @@ class Messages:
 
     async def close(self) -> None:
         self._out.close()
+
+    async def _read_line(self) -> bytes | bytearray:
+        """Return the next line; b"": there is none. Raises ValueError: it does not end."""
+        return await self._in.readline()
 
 
 class _Reply:

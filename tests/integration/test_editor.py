@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
@@ -367,6 +368,47 @@ async def test_nonsense_on_the_wire_ends_nothing(tmp_path: Path, project: Path) 
             await opened.ask(acp.text_block(" "))
         assert await opened.ask() == "end_turn"
         assert "It is blue." in opened.editor.read()
+
+
+async def test_a_message_that_is_too_long_is_refused_and_the_session_goes_on(tmp_path: Path, project: Path) -> None:
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        await opened.begin()
+        with pytest.raises(acp.RequestError, match="the message has more than 150 MB: send smaller files with it"):
+            await opened.ask(acp.text_block("x" * 151_000_000))
+        peak = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{opened.process.pid}/status").read_text())
+        assert peak is None or int(peak[1]) < 400_000, "the message is held once at most"
+        assert await opened.ask() == "end_turn"
+        assert "It is blue." in opened.editor.read()
+
+
+@pytest.mark.parametrize(("start", "end", "number"), [
+    (b'{"jsonrpc": "2.0", "method": "m", "id": 7, "params": {"x": "', b'"}}', 7),
+    (b'{"params": {"id": 6, "x": "', b'"}, "id": "q", "jsonrpc": "2.0"}', "q"),
+    (b'{"params": {"id": 6, "x": "', b'", "id": 6}}', None),
+    (b'{"params": {"x": "', b', \\"id\\": 6}"}}', None),
+])  # fmt: skip
+async def test_request_that_is_too_long_is_known_by_its_own_id(
+    tmp_path: Path, project: Path, start: bytes, end: bytes, number: object
+) -> None:
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        refusals: list[Any] = []
+        opened.agent._conn.add_observer(lambda event: refusals.append(event.message))
+        await opened.write(start + b"x" * 150_000_000 + end)
+        await opened.begin()
+        assert [(m["id"], m["error"]["code"]) for m in refusals if "error" in m] == [(number, -32_600)]
+
+
+async def test_jobs_that_cannot_be_read_are_named_with_the_next_question(tmp_path: Path, project: Path) -> None:
+    jobs = project / ".massmem" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "names.yaml").write_text("summary: Names.\nrule: x\n")
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        assert "names" not in [mode.id for mode in (await opened.begin()).modes.available_modes]
+        await opened.ask()
+        named = f"the job names is left out: {jobs / 'names.yaml'}:2: rule: unknown key"
+        assert opened.editor.read("agent_thought_chunk").count(named) == 1
+        await opened.ask()
+        assert opened.editor.read("agent_thought_chunk").count(named) == 1
 
 
 def test_stdout_has_the_protocol_alone_and_the_end_of_stdin_is_the_end(tmp_path: Path) -> None:

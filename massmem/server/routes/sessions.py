@@ -212,7 +212,7 @@ class SearchHits(Body):
 @router.get("/about")
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked for what."""
-    jobs, _ = await asyncio.to_thread(read_jobs, caller.service.settings.home, "")
+    jobs, left_out = await asyncio.to_thread(read_jobs, caller.service.settings.home, "")
     service, limits = caller.service, caller.service.settings.config.server.limits
     used = await service.turns.measure(caller.owner)
     return About(
@@ -223,7 +223,7 @@ async def about(caller: Authorized) -> About:
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
-        warning=service.warning,
+        warning="\n".join(filter(None, [service.warning, *(left_out if caller.is_operator else [])])) or None,
         first_start=service.settings.first_start,
         usage=OwnerUsage(
             bytes=used.bytes,
