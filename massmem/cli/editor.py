@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, cast
 from urllib.parse import unquote
@@ -156,6 +157,13 @@ class CouncilAgent:
             raise InputError(f"there is no mode {mode_id!r:.50}", f"modes: {', '.join(modes)}")
         conversation.mode = mode_id
 
+    async def set_config_option(self, config_id: str, session_id: str, value: str | bool, **_: Any) -> Json:
+        """Change the mode, as newer editors do."""
+        if config_id != "mode":
+            raise InputError(f"there is no option {config_id!r:.50}", "options: mode")
+        await self.set_session_mode(session_id, str(value))
+        return _describe_modes(self._find(session_id))
+
     async def cancel(self, session_id: str, **_: Any) -> None:
         if conversation := self._conversations.get(session_id):
             conversation.stop("user")
@@ -198,9 +206,8 @@ class CouncilAgent:
         """Go on with a conversation from now on; return its modes."""
         await self._open_team(conversation.folder, conversation.mode, conversation)  # what is wrong is seen at once
         conversation = self._conversations.setdefault(conversation.id, conversation)
-        named, conversation.notes = _find_modes(conversation.folder)
-        modes = [{"id": mode, "name": mode.capitalize(), "description": what} for mode, what in named.items()]
-        return {"modes": {"currentModeId": conversation.mode, "availableModes": modes}}
+        conversation.notes = _find_modes(conversation.folder)[1]
+        return _describe_modes(conversation)
 
     async def _open_team(self, folder: str, mode: str, own: Conversation | None = None) -> Team:
         """Return the team that reads the folder, in this mode, with the tool servers of a conversation.
@@ -276,6 +283,15 @@ def _find_modes(folder: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return MODES | {job.name: job.config.summary for job in jobs if job.name not in MODES}, (*left_out,)
 
 
+def _describe_modes(conversation: Conversation) -> Json:
+    """Return the modes, as older editors and as newer ones choose them."""
+    named = _find_modes(conversation.folder)[0].items()
+    choices = [{"id": mode, "value": mode, "name": mode.capitalize(), "description": what} for mode, what in named]
+    option = {"id": "mode", "category": "mode", "name": "Mode", "type": "select", "options": choices}
+    modes = {"currentModeId": conversation.mode, "availableModes": choices}
+    return {"modes": modes, "configOptions": [option | {"currentValue": conversation.mode}]}
+
+
 def _read_servers(listed: Sequence[Any] | None) -> tuple[McpServerConfig, ...]:
     """Return the tool servers of an editor; those over SSE alone are left out, as the protocol allows."""
     servers: list[McpServerConfig] = []
@@ -295,7 +311,10 @@ def _read_question(folder: str, blocks: Sequence[Any], team: TeamConfig) -> User
     """Return the question of a prompt, with its files. Raises InputError."""
     root, most = Path(folder).resolve(), team.files.max_size
     parts = [_read_block(root, block, most) for block in blocks]
-    question = UserQuestion(check_question("".join(text for text, _ in parts)))
+    # Texts behind each other are messages of their own; a link between two texts stands in a sentence.
+    gaps = ["\n\n" * (one.type == two.type == "text") for one, two in pairwise(blocks)]
+    text = "".join(text + gap for (text, _), gap in zip(parts, [*gaps, ""], strict=True))
+    question = UserQuestion(check_question(text))
     return add_files(question, [file for _, file in parts if file is not None], most)
 
 
