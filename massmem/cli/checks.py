@@ -243,10 +243,9 @@ async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
 async def check_jobs(context: DoctorContext) -> Sequence[CheckResult]:
     """Read the files of jobs."""
     jobs, left_out = read_jobs(context.home, find_project())
-    fix = "correct these lines, or delete the files: their jobs are left out of every list"
-    return [fail(pluralize(len(left_out), "job") + " cannot be read", fix, *left_out) if left_out else ok(
-        f"{pluralize(len(jobs), 'job')} can be done"
-    )]  # fmt: skip
+    if left_out:
+        return [fail(f"{pluralize(len(left_out), 'job')} cannot be read", "correct these lines", *left_out)]
+    return [ok(pluralize(len(jobs), "job"))]
 
 
 async def check_models(context: DoctorContext) -> Sequence[CheckResult]:

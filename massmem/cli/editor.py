@@ -57,6 +57,8 @@ _BUFFER, _EDGE = 1_000_000, 2_000
 _ID, _NAMES = rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*', rb'"(?:jsonrpc|method)"\s*:\s*"[^"]*"\s*'
 _FIRST_ID = re.compile(rb"\s*\{\s*(?:" + _NAMES + rb",\s*)*" + _ID + rb",")
 _LAST_ID = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _NAMES + rb")*\}\s*$")
+_BREAK = "  \n"
+"""Behind a line: Markdown joins lines without it."""
 _KINDS = {"read_file": "read", "search_text": "search", "list_files": "search"}
 MODES = {
     "council": "The agents answer, read each other, and vote.",
@@ -79,7 +81,7 @@ class Conversation:
     cancels: int = 0
     running: Session | None = None
     notes: tuple[str, ...] = ()
-    """What the user should know before the next answer."""
+    """To be shown with the next answer."""
 
     def stop(self, by: StopReason) -> None:
         self.cancels += 1
@@ -179,7 +181,7 @@ class CouncilAgent:
             try:
                 notes, conversation.notes = conversation.notes, ()
                 for note in (*notes, *await session.wait_for_tools()):
-                    await self._send(session_id, _write(f"{note}\n", "agent_thought_chunk"))
+                    await self._send(session_id, _write(f"{note}{_BREAK}", "agent_thought_chunk"))
                 if conversation.cancels > cancels:
                     return {"stopReason": "cancelled"}
                 conversation.running, turn = session, _Turn(team.config, conversation.mode)
@@ -366,7 +368,7 @@ class _Turn:
                 yield from self._show_step(event)
         is_shown = isinstance(event, ev.ToolCalled | ev.ToolReturned | ev.AgentBusy | TurnEnd)
         if not is_shown and (line := describe_event(event, self.view)):
-            yield _write(f"{line}\n", "agent_thought_chunk")
+            yield _write(f"{line}{_BREAK}", "agent_thought_chunk")
         if (plan := [*map(self._plan_for, self.view.agents)]) != self._plan:
             self._plan = plan
             yield {"sessionUpdate": "plan", "entries": plan}

@@ -123,11 +123,10 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
     async def read_prompts(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method.startswith("prompts/"):
             jobs, _ = await asyncio.to_thread(read_jobs, massmem_home(), "")
-            while listed:
-                server.remove_prompt(listed.pop())
+            for prompt in await server.list_prompts():
+                server.remove_prompt(prompt.name)
             for job in jobs:
                 server.add_prompt(_make_prompt(job))
-                listed.append(job.name)
         return await call_next(ctx)
 
     server: MCPServer[Any] = MCPServer(
@@ -138,7 +137,6 @@ def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
         subscriptions=False,
         middleware=[_list_resources_for(get_access), read_prompts],
     )
-    listed: list[str] = []
     _add_council(server, get_access)
     _add_memory(server, get_access)
     _add_sessions(server, get_access)

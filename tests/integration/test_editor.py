@@ -124,7 +124,8 @@ async def test_council_answers_with_a_plan_and_says_how_it_decided(tmp_path: Pat
     assert answer.strip() == "It is blue."
     assert "- 2 of 2 agents gave or chose this answer\n- 2 rounds · 2 agents" in decision
     thoughts = editor.read("agent_thought_chunk")
-    assert "b votes for a" in thoughts and "with its AGENTS.md" in thoughts
+    assert "b votes for a" in thoughts and "  \na wins: " in thoughts, "lines stay apart in Markdown"
+    assert "with its AGENTS.md" in thoughts
 
 
 async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, project: Path) -> None:
@@ -183,14 +184,16 @@ async def test_prompt_brings_files_and_pictures(tmp_path: Path, project: Path) -
         link = acp.resource_link_block("notes.txt", (project / "notes.txt").as_uri())
         page = acp.resource_link_block("page", "https://example.org/x")
         folder = acp.resource_link_block("src", (project / "src").as_uri())
-        blocks = [acp.text_block("Compare "), link, *map(acp.resource_block, (unsaved, table)), page, folder, picture]
+        before = acp.text_block("Not sent before."), acp.text_block("Compare ")
+        blocks = [*before, link, *map(acp.resource_block, (unsaved, table)), page, folder, picture]
         assert await opened.ask(*blocks) == "end_turn"
         assert "image/png" in opened.editor.read()
         outside = acp.resource_link_block("outside.txt", (tmp_path / "outside.txt").as_uri())
         with pytest.raises(acp.RequestError, match="project: open its folder"):
             await opened.ask(TEXT, outside)
     shown = massmem("sessions", "show", opened.session, "--config", team, text=True).stdout
-    assert "Compare @notes.txt@src/a.py#L1@" in shown and "https://example.org/x" in shown and "@src" in shown
+    assert "Not sent before.\n\n  Compare @notes.txt@src/a.py#L1@" in shown
+    assert "https://example.org/x" in shown and "@src" in shown
     assert all(text in shown for text in ("The code is 7316.", "ANSWER = 43  # unsaved", "4711"))
     assert "Not for agents" not in shown
 
@@ -210,6 +213,18 @@ async def test_mode_changes_how_the_next_question_is_answered(
         assert opened.editor.read().startswith("It is ")
         with pytest.raises(acp.RequestError, match="there is no mode 'nonsense': modes: council, solo, report"):
             await opened.agent.set_session_mode(session_id=opened.session, mode_id="nonsense")
+
+
+async def test_newer_editors_choose_the_mode_as_an_option(tmp_path: Path, project: Path) -> None:
+    async with open_editor(write_council(tmp_path), project) as opened:
+        [option] = (await opened.begin()).config_options
+        assert (option.category, option.current_value, option.options[1].value) == ("mode", "council", "solo")
+        changed = await opened.agent.set_config_option(config_id="mode", session_id=opened.session, value="solo")
+        assert changed.config_options[0].current_value == "solo"
+        assert await opened.ask() == "end_turn"
+        assert "1 agent" in opened.editor.read()
+        with pytest.raises(acp.RequestError, match="there is no option 'model': options: mode"):
+            await opened.agent.set_config_option(config_id="model", session_id=opened.session, value="solo")
 
 
 async def test_jobs_are_modes_also_those_of_the_project(tmp_path: Path, project: Path) -> None:
@@ -391,11 +406,13 @@ async def test_request_that_is_too_long_is_known_by_its_own_id(
     tmp_path: Path, project: Path, start: bytes, end: bytes, number: object
 ) -> None:
     async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
-        refusals: list[Any] = []
-        opened.agent._conn.add_observer(lambda event: refusals.append(event.message))
+        events: list[Any] = []
+        opened.agent._conn.add_observer(events.append)
         await opened.write(start + b"x" * 150_000_000 + end)
         await opened.begin()
-        assert [(m["id"], m["error"]["code"]) for m in refusals if "error" in m] == [(number, -32_600)]
+        assert [(m["id"], m["error"]["code"]) for m in (e.message for e in events) if "error" in m] == [
+            (number, -32_600)
+        ]
 
 
 async def test_jobs_that_cannot_be_read_are_named_with_the_next_question(tmp_path: Path, project: Path) -> None:
