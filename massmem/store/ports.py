@@ -237,12 +237,11 @@ class RecordingQueue(Protocol):
         """Take a due row: until then it is due for nobody else. False: another process was faster."""
         ...
 
-    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
-        """Claim a row for longer that this process has claimed. What was done or forgotten meanwhile stays so."""
-        ...
+    async def extend_claim(self, recording: RecordingJob, until: datetime | None) -> None:
+        """Claim a row for longer that this process has claimed; None: make it due again.
 
-    async def release_recording(self, recording: RecordingJob) -> None:
-        """Make a claimed row due again."""
+        What was done or forgotten meanwhile stays so.
+        """
         ...
 
     async def finish_recordings(

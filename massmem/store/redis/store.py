@@ -299,11 +299,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
         return await self._edit_pending([recording], lambda j: {"next_attempt_at": until} if _is_due(j) else None) == 1
 
-    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
+    async def extend_claim(self, recording: RecordingJob, until: datetime | None) -> None:
         await self._edit_pending([recording], lambda _: {"next_attempt_at": until})
-
-    async def release_recording(self, recording: RecordingJob) -> None:
-        await self._edit_pending([recording], lambda _: {"next_attempt_at": None})
 
     async def finish_recordings(
         self, recordings: Sequence[RecordingJob], reason: str | None = None, *, lasting: bool = True
