@@ -5,7 +5,6 @@ A check is a function that takes a DoctorContext and returns results, and a line
 
 import asyncio
 import hashlib
-import json
 import os
 import platform
 import re
@@ -31,6 +30,7 @@ from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.config.presets import PRESETS
 from massmem.config.projects import find_project
+from massmem.core.calls import parse_object
 from massmem.core.errors import ConfigError, InputError, MassmemError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
@@ -360,10 +360,8 @@ async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[
 
 
 def _is_list_of_numbers(text: str) -> bool:
-    try:
-        return bool([*json.loads(text)["numbers"]])
-    except (ValueError, TypeError, LookupError):
-        return False
+    numbers = (parse_object(text) or {}).get("numbers")
+    return isinstance(numbers, list) and numbers != []
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:

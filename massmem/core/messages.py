@@ -305,6 +305,9 @@ class ToolSpec:
     parameters: Mapping[str, Any]
     """JSON Schema of an object."""
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:

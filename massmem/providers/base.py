@@ -117,11 +117,13 @@ def list_places(location: SearchLocation) -> dict[str, str]:
 
 
 class AlwaysReady:
-    """Part of a provider whose model needs no preparation."""
+    """Part of a provider whose model needs no preparation, and by itself counts no prompt."""
 
     async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
         for chunk in ():
             yield chunk
+
+    async def count_prompt(self, request: ChatRequest) -> int | None: ...
 
 
 class ProviderFactory(ABC):

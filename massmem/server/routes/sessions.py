@@ -565,10 +565,7 @@ def _show_context(team: Team, context: AgentContext, summary: MessageRecord | No
 
 def _list_parts(team: Team, context: AgentContext, buffer: Buffer) -> list[ContextPart]:
     prompt = context.prompt
-    specs = [
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-        for tool in team.tools.get_toolbox(prompt.agent_id).specs
-    ]
+    specs = [tool.to_dict() for tool in team.tools.get_toolbox(prompt.agent_id).specs]
     parts = [
         _make_part("system", build_system_prompt(prompt.system), buffer),
         _make_part("tools", json.dumps(specs, indent=1, ensure_ascii=False) if specs else "", buffer),
