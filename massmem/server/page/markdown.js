@@ -111,11 +111,15 @@ function block(token, isOpen = false) {
 
 const item = (token) => h("li", token.task ? { class: "task" } : null, token.task && h("input", { type: "checkbox", disabled: true, checked: token.checked, "aria-label": token.checked ? "Done" : "To do" }), blocks(token.tokens));
 
+// Of many columns, a narrow screen shows each row as a list: every cell below the first with the name of its column.
 function table(token) {
-  const cells = (row, name) => row.map((cell, index) => h(name, { dir: "auto", style: { textAlign: token.align[index] || undefined } }, inlines(cell.tokens)));
+  const isWide = token.header.length > 4;
+  const label = (index) => index > 0 && h("span", { class: "label" }, inlines(token.header[index].tokens));
+  const fill = (cell, index, name) => (isWide && name === "td" ? [label(index), h("span", null, inlines(cell.tokens))] : inlines(cell.tokens));
+  const cells = (row, name) => row.map((cell, index) => h(name, { dir: "auto", style: { textAlign: token.align[index] || undefined } }, fill(cell, index, name)));
   return h(
     "div",
-    { class: "table", tabIndex: 0, role: "region", "aria-label": "Table" },
+    { class: isWide ? "table wide" : "table", tabIndex: 0, role: "region", "aria-label": "Table" },
     h("table", null, [
       h("thead", null, h("tr", null, cells(token.header, "th"))),
       h("tbody", null, token.rows.map((row) => h("tr", null, cells(row, "td")))),
