@@ -183,8 +183,11 @@ function Code({ text, language }) {
   const name = language.match(/^[\w+#-]*/)[0].toLowerCase();
   const library = useLibrary(name && text.length <= LONG ? "highlight" : "");
   const tree = library?.getLanguage(name) ? library.highlight(text, { language: name, ignoreIllegals: true })._emitter.rootNode.children.map(colour) : text;
-  return h("div", { class: "code", dir: "ltr" }, [h("pre", { tabIndex: 0 }, h("code", null, tree)), h(Copy, { text, what: "the code" })]);
+  return h("div", { class: "code", dir: "ltr" }, [h("pre", { tabIndex: 0 }, h("code", null, tree)), h(Copy, { text, what: "the code" }), name === "mermaid" && text.length <= LONG && h(Draw, { text })]);
 }
+
+// A tab of its own, without any rights: the library makes markup from what a model wrote, and may be busy with it for long.
+const Draw = ({ text }) => h("a", { class: "draw", href: `page/diagram.html#${encodeURIComponent(text.toWellFormed())}`, target: "_blank", rel: "noopener noreferrer", title: "Draw the diagram in a new tab" }, "Draw");
 
 const colour = (node) => (typeof node === "string" ? node : h("span", { class: node.scope ? `hl-${node.scope.split(".")[0]}` : undefined }, node.children.map(colour)));
 
