@@ -18,7 +18,7 @@ TEAM = Path(__file__).parent / "page_pictures.yaml"
 MATHEMATICIAN = TEAM.with_name("page_pictures_mathematics.yaml")
 DEFAULT = Path(__file__).parents[1] / "docs" / "pictures"
 SIZE: ViewportSize = {"width": 1200, "height": 740}
-PHONE: ViewportSize = {"width": 390, "height": 740}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 QUESTIONS = (
     "We move to Lisbon in May with two children. What should we do first?",
     "Which school would you look at?",
@@ -51,6 +51,7 @@ def main(arguments: list[str]) -> None:
             page = open_page(browser, address, PHONE)
             ask(page, QUESTIONS[0])
             expect(page.locator(".streaming").first).to_contain_text("flat comes")
+            page.locator(".messages").evaluate("element => { element.scrollTop = 0 }")
             save(page, target / "page-phone.png")
         browser.close()
     for picture in sorted(target.glob("page-*.png")):
@@ -72,17 +73,22 @@ def take_pictures(browser: Browser, address: str, target: Path) -> None:
     page.get_by_label("Folder", exact=True).fill("~/lisbon")
     ask(page, QUESTIONS[1])
     page.get_by_label("Your question").fill("And what does a flat cost there?")
-    page.get_by_label("Job", exact=True).select_option("factcheck")
+    page.get_by_role("combobox", name="Job").select_option("factcheck")
     save(page, target / "page-composer.png")
     page.get_by_role("button", name="Take back").click()
     page.get_by_label("Your question").fill("")
     page.get_by_label("Folder", exact=True).fill("")
-    page.get_by_label("Job", exact=True).select_option("")
+    page.get_by_role("combobox", name="Job").select_option("")
     page.get_by_role("button", name="Project, folder, mode").click()
     expect(page.locator(_FINAL)).to_be_visible()
     page.get_by_role("button", name="How they decided").click()
     page.locator(".messages").evaluate("element => { element.scrollTop = 0 }")
     save(page, target / "page-answer.png")
+    take_later_pictures(page, target)
+
+
+def take_later_pictures(page: Page, target: Path) -> None:
+    """Ask the last question again, find words in it, and look at the prompt of the next."""
     page.get_by_role("button", name="Hide the council").click()
     page.get_by_role("button", name="Ask again").click()
     page.locator(".editing").get_by_role("button", name="Ask", exact=True).click()
@@ -93,7 +99,7 @@ def take_pictures(browser: Browser, address: str, target: Path) -> None:
     expect(page.locator(".marked")).to_be_visible()
     page.get_by_role("button", name="Search in this conversation").click()
     page.get_by_label("Words in this conversation").fill("vaccination")
-    expect(page.locator(".find-here [role=status]")).to_contain_text("hit")
+    expect(page.locator(".find-here [role=status]")).to_contain_text("of")
     save(page, target / "page-hit.png")
     page.get_by_label("Search conversations").fill("")
     page.emulate_media(color_scheme="dark")

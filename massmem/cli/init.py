@@ -258,8 +258,13 @@ def add_first_start(home: Path, app: Any) -> None:
         choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
         labels, size = [choice.label for choice in choices], DEFAULT.size if find_spec(_RUNTIME) else None
         names = [*dict.fromkeys(name for _, name, _ in PROVIDERS_BY_KEY)]
-        kept = partial.stat().st_size if partial.exists() else 0
-        state = {"fetched": download.done, "kept": kept, "notice": download.notice, "stopping": download.is_stopped}
+        size_here = partial.stat().st_size if partial.exists() else 0
+        state = {
+            "fetched": download.done,
+            "kept": size_here,
+            "notice": download.notice,
+            "stopping": download.is_stopped,
+        }
         return {"choices": labels, "providers": names, "download": size, **state}
 
     @router.post("/stop", status_code=204)

@@ -13,9 +13,12 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
+from massmem.config.presets import PROVIDERS_BY_KEY
+from massmem.providers.weights import DEFAULT
 from tests.integration.test_server_evaluations import evaluate
 from tests.support.cli import massmem, start
 from tests.support.configs import read_example
+from tests.support.file_server import FileServer, serving
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -876,7 +879,11 @@ def test_code_is_copied(open_page: Open) -> None:
     assert page.evaluate("navigator.clipboard.readText()").startswith("def scatter(nm: float)")
 
 
-WIDE = "| option | runs for years | writers at once | what it costs | total |\n|---|---|---|---|---|\n| **PostgreSQL** | 4 | 9 | 3 | 7 |"
+WIDE = """\
+| option | runs for years | writers at once | what it costs | total |
+|---|---|---|---|---|
+| **PostgreSQL** | 4 | 9 | 3 | 7 |
+"""
 
 
 def test_row_of_a_wide_table_is_a_list_on_a_phone(browser: Browser, start_page: StartPage) -> None:
@@ -1213,3 +1220,32 @@ def test_file_that_massmem_ui_hands_to_the_browser_opens_the_page(browser: Brows
         context.close()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
+
+
+def test_first_start_and_its_download_are_accessible(
+    browser: Browser, start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, _, _ in PROVIDERS_BY_KEY:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    path = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
+    page = browser.new_page(viewport={"width": 390, "height": 850})
+    with serving(FileServer({path: bytes(40_000_000)}, delay=0.05)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.base)
+        started = start_page(None)
+        try:
+            page.goto(started.address)
+            page.get_by_role("button", name="Download it (1.1 GB, once)").click()
+            expect(page.get_by_role("progressbar", name="Download")).to_be_visible()
+            check_view(page, "download")
+            page.get_by_role("button", name="Stop").click()
+            expect(page.get_by_role("alert")).to_contain_text("download was stopped. What has arrived is kept")
+            expect(page.get_by_role("button", name="Go on with the download")).to_be_visible()
+            check_view(page, "first start")
+            page.get_by_role("button", name="Go on with the download").click()
+            expect(page.get_by_role("progressbar", name="Download")).to_be_visible()
+            started.stop()
+            expect(page.get_by_role("alert")).to_contain_text("massmem has ended")
+        finally:
+            page.close()
