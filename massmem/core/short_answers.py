@@ -37,7 +37,7 @@ _CARRIER = re.compile(
     r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
     r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
     r"(?:(?:in|on) (?=\d))?(?:(?:(?:certainly|clearly|definitely|exactly|about|approximately|roughly|around|option|"
-    r"choice|letter|la|the letter)\b\.?|≈|~) ?)*(?:[A-Za-z](?:_\w+)?\s?=\s?(?=\S))?",
+    r"choice|letter|la|the letter)\b\.?|≈|~(?=\s?[\d$€£])) ?)*(?:[A-Za-z](?:_\w+)?\s?=\s?(?=[^\s=]))?",
     re.IGNORECASE,
 )
 """What stands before a result without saying more than the result does."""
@@ -55,7 +55,11 @@ _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
     r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
     r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
-    r"too|guess|first|second|truth|ago|later|earlier)\b|[<>≤≥±|√]"
+    r"too|guess|first|second|truth|ago|later|earlier|almost|nearly|above|below|other than|except|mindestens|höchstens|"
+    r"(?:mehr|weniger) als|bis zu|fast|knapp|über|unter|zwischen|ab|au (?:moins|plus)|(?:plus|moins) de|jusqu'à|"
+    r"presque|entre|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|hasta|casi|almeno|quasi|"
+    r"(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
+    r"|\d\s(?:to|bis)\s\d|[<>≤≥±|√至超以近]|[不多少]于|[=:!]="
 )
 """What makes a number another one, or nobody's result."""
 _DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
@@ -73,7 +77,10 @@ _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\
 _LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)))\s*(.*)|\(?([a-z])\)?()", re.S)
 _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
-    r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
+    r"(?:$|[,.;:!。，—-]+(?:\s|$|(?=\w))"
+    r"(?!.*(?:\?|\b(?:but|and no|and yes|unless|if|provided|except\w*|in theory|though|although|mostly|most|partly|"
+    r"only|usually|aber|nur|außer|teilweise|wenn|falls|mais|sauf|seulement|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし)).*)"
+    r"|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
@@ -113,6 +120,8 @@ class Result:
 
     def differs(self, other: "Result") -> bool:
         """Whether it is certain that the two differ. 50 and 50 % may be the same, and 5 mi and 8 km."""
+        if self.kind == other.kind == "word":
+            return (self.value in ("yes", "true")) != (other.value in ("yes", "true"))
         if self.kind == other.kind == "date":
             days = [{*re.findall(r"\w+", str(one.value))} for one in (self, other)]
             is_open = ("/" in str(self.value)) != ("/" in str(other.value))
@@ -123,7 +132,7 @@ class Result:
             return 20 * abs(values[0] - values[1]) > max(map(abs, values))
         if self.kind != other.kind or self.value == other.value:
             return self.kind == other.kind and "" not in (self.unit, other.unit) and self.unit != other.unit
-        return "%" not in (self.unit, other.unit) or self.unit == other.unit
+        return self.unit == other.unit or ("" in (self.unit, other.unit) and "%" not in (self.unit, other.unit))
 
     def convert(self) -> "Result":
         """Return it in the first unit of its kind, a time as `15:30`."""
@@ -144,7 +153,7 @@ def _write(value: Fraction) -> str:
     return "-" * (value < 0) + (f"{plain[:-digits]}.{plain[-digits:]}" if digits else plain)
 
 
-_ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
+_ENDS = re.compile(r"^[\"'`_;:,¿¡]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
 
 
 def normalise(text: str) -> str:
@@ -222,7 +231,7 @@ def _cut(text: str) -> str:
 def _undress(text: str) -> str:
     """Return the text without quotes, brackets and punctuation around it."""
     text = re.sub(r"(?:(?<![\d!])|(?<=\d!))!++$", "", text.strip().rstrip("。")).strip()
-    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)", "", text)
+    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?=\s)(?!\s[\d$€£.]))*(?=\S)", "", text)
     text = re.sub(r"(?<![\"'`*_\s])[\"'`*_\s]++\}?$|(?<!\.)\.++$", "", text)
     text = re.sub(r"\s?(?:です|である|입니다|है|이다)$", "", text)
     pair = re.fullmatch(r"[\[(]([^\[\](),]*+)[\])]", text)
@@ -303,7 +312,8 @@ def _read_code(text: str) -> Result | None:
     if code is None or (code["version"] and match_quantity(text) is not None):
         return None
     kind: Kind = code.lastgroup  # type: ignore[assignment]
-    value = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\s|,", "", re.sub(r"\s?:\s?", ":", code[0].casefold()))
+    value = re.sub(r"\s?:\s?", ":", code[0].casefold())
+    value = re.sub(r"(?<=\d)(?:st|nd|rd|th|\.(?=\s))\b|\bof\s|,|^v(?=\d)|^0(?=\d:)|(?<=^\d\d:\d\d):00$", "", value)
     if kind == "date" and (day := _DATE.fullmatch(value)):
         value = f"{day[1]} {_MONTHS[int(day[2])]} {day[3]}"
     if kind == "date" and " " in value:  # in either order
@@ -353,14 +363,22 @@ def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
     return {name: _choose_key(answer, alike) for name, answer in zip(answers, alike, strict=True)}
 
 
+_FORM = re.compile(
+    r"(?<![^\s\"'(`*])(-?[A-Za-z]{1,2}|[a-z]+[A-Z]\w*|[1-9]\.[1-46-9]0|[1-9]\d{0,2}\.\d\d0)[\s.!\"'*`)]*$"
+)
+"""What an answer ends in where its form counts: CO is not Co, -v not -V, and 3.10 may be a version beside 3.1."""
+
+
 def _choose_key(answer: ShortAnswer, others: Sequence[ShortAnswer]) -> str:
+    form = end[1] if (end := _FORM.search(answer.last_line)) else ""
     if (own := answer.result) is None:
-        return answer.key
+        return f"{answer.key} {form}".strip()
     results = [(one.result, one.is_bare) for one in others if one.result]
     alike = [(one.unit, is_bare) for one, is_bare in results if (one.kind, one.value) == (own.kind, own.value)]
     if len({unit for unit, _ in alike if unit}) > 1:
         return str(own) if (own.unit, True) in alike else answer.key
-    return str(Result(own.kind, own.value)) if any(is_bare for _, is_bare in alike) else answer.key
+    plain = form if "0" in form and not any(unit for unit, _ in alike) else str(Result(own.kind, own.value))
+    return plain if any(is_bare for _, is_bare in alike) else answer.key
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str:
