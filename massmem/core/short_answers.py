@@ -47,7 +47,8 @@ _RETRACTION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _REFUTED = re.compile(
-    r"(?i)(?:[,;(]\s?(?:and )?(?:not|nicht|pas)|,?\s(?:rather than|instead of))\s(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
+    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely)|nicht|pas)|,?\s(?:rather than|instead of))\s"
+    r"(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
@@ -57,15 +58,21 @@ _BOUND = re.compile(
     r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
     r"too|guess|first|second|truth|ago|later|earlier|almost|nearly|above|below|other than|except|mindestens|höchstens|"
     r"(?:mehr|weniger) als|bis zu|fast|knapp|über|unter|zwischen|ab|au (?:moins|plus)|(?:plus|moins) de|jusqu'à|"
-    r"presque|entre|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|hasta|casi|almeno|quasi|"
-    r"(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
-    r"|\d\s(?:to|bis)\s\d|[<>≤≥±|√至超以近]|[不多少]于|[=:!]="
+    r"presque|entre|peut-être|quizás|возможно|doubt|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|"
+    r"hasta|casi|almeno|quasi|(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
+    r"|\d\s(?:to|bis)\s\d|%\s(?:more|less|fewer|off)\b|°\s?[NSEW]\b|~~|\b(?:some|people) say\b|\bclaims\b|student's"
+    r"|-(?:ish|odd|something)\b|(?:third|quarter|loss) of\b|可能|たぶん|最[多大少小]|[<>≤≥±|√至超以近未]|[不多少]于|\d多"
+    r"|[=:!]=|\b(?:before|after|since|until|till|prior to|(?:min|max)(?:\.|imum)?(?: of)?|vor|nach|seit|avant|"
+    r"après|depuis|antes de|después de|desde|до|после)\s[$€£]?\d"
 )
 """What makes a number another one, or nobody's result."""
-_DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\b(?:wrong|false|incorrect|not|if|doubt|some say|people say|says|claims|whether|student's)\b[^.!?,;:\n]*$",
+    re.IGNORECASE,
+)
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
 _MORE = re.compile(
-    r"[-+!#$%&*/<=>@^_|~¢√]|.*,\s(?:and|but)\s\d|"
+    r"[-+!?#$%&*/<=>@^_|~¢√]|(?:more|less|fewer|[NSEW])\b|\(wrong|.*(?:,\s(?:and|but)|;)\s(?:\d)|"
     r"(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d",
     re.DOTALL,
 )
@@ -77,11 +84,23 @@ _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\
 _LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)))\s*(.*)|\(?([a-z])\)?()", re.S)
 _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
-    r"(?:$|[,.;:!。，—-]+(?:\s|$|(?=\w))"
-    r"(?!.*(?:\?|\b(?:but|and no|and yes|unless|if|provided|except\w*|in theory|though|although|mostly|most|partly|"
-    r"only|usually|aber|nur|außer|teilweise|wenn|falls|mais|sauf|seulement|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし)).*)"
-    r"|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
+    r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
+_PLAIN = re.compile(
+    r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem|no doubt)(?: at all)?\W*|\W+(?:because|since|as|"
+    r"the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|das|der|die|es|er|sie|c'est|il|elle|porque|denn|weil|"
+    r"car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+"""Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
+_CONDITION = re.compile(
+    r"(?i)\?|\b(?:but|unless|if|provided|except\w*|theory|though|although|however|mostly|partly|only|usually|sometimes|"
+    r"always|yet|until|when|while|depend\w*|assum\w*|as long as|conditions?|aber|nur|außer|teilweise|wenn|falls|"
+    r"mais|sauf|si|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし"
+)
+_CONCESSION = re.compile(
+    r"(?i)\W*\w+\W+(?:but|although|however|except|only|well|sometimes|aber|allerdings|mais|cependant|pero|sin embargo|"
+    r"однако|但)(?!\w)"
+)
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -244,6 +263,8 @@ def _read_statement(statement: str, text: str, head: str = "") -> ShortAnswer:
     if result is None:
         beside = _read_sentence(plain, graded=False) if head and not re.search(r"^\d|,", plain) else None
         return ShortAnswer(normalise(plain) or normalise(text), beside, last_line=_undress(statement))
+    if result and result.kind == "word" and _CONCESSION.match(text):
+        plain = text
     return ShortAnswer(str(result) if is_bare else normalise(text), result, is_bare, plain)
 
 
@@ -291,13 +312,19 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain) or _LETTER.fullmatch(_REASON.sub("", plain)):
+        if plain[1:2] == "," and _CONDITION.match(letter[2]):
+            return None, False
         return Result("letter", (letter[1] or letter[3]).lower()), not (letter[2] or "").strip(" .")
     if word := _WORD.fullmatch(plain):
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
     short = _ASIDE.sub("", plain)
     denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
-    is_certain = not NEGATION.search(denied) and not _BOUND.search(short)
+    is_certain = (
+        not re.search(r"(?i)\((?:wrong|incorrect|false)", plain)
+        and not NEGATION.search(denied)
+        and not _BOUND.search(short)
+    )
     if is_certain and (code := _read_code(short)) is not None:
         return code, True
     quantity = match_quantity(short, head)
@@ -363,6 +390,12 @@ def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
     return {name: _choose_key(answer, alike) for name, answer in zip(answers, alike, strict=True)}
 
 
+def _is_plain(word: str) -> bool:
+    """Whether an answer says yes or no without a condition."""
+    stated = word[_CARRIER.match(word).end() :]  # type: ignore[union-attr]
+    return not _WORD.match(stated) or (_PLAIN.fullmatch(stated) is not None and _CONDITION.search(stated) is None)
+
+
 _FORM = re.compile(
     r"(?<![^\s\"'(`*])(-?[A-Za-z]{1,2}|[a-z]+[A-Z]\w*|[1-9]\.[1-46-9]0|[1-9]\d{0,2}\.\d\d0)[\s.!\"'*`)]*$"
 )
@@ -370,7 +403,9 @@ _FORM = re.compile(
 
 
 def _choose_key(answer: ShortAnswer, others: Sequence[ShortAnswer]) -> str:
-    form = end[1] if (end := _FORM.search(answer.last_line)) else ""
+    if answer.result and answer.result.kind == "word" and not _is_plain(answer.last_line):
+        return normalise(answer.last_line)
+    form = end[1] if (end := _FORM.search(answer.last_line[-100:])) else ""
     if (own := answer.result) is None:
         return f"{answer.key} {form}".strip()
     results = [(one.result, one.is_bare) for one in others if one.result]
