@@ -61,8 +61,8 @@ _BOUND = re.compile(
     r"presque|entre|peut-être|quizás|возможно|doubt|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|"
     r"hasta|casi|almeno|quasi|(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
     r"|\d\s(?:to|bis)\s\d|%\s(?:more|less|fewer|off)\b|°\s?[NSEW]\b|~~|\b(?:some|people) say\b|\bclaims\b|student's"
-    r"|-(?:ish|odd|something)\b|(?:third|quarter|loss) of\b|可能|たぶん|最[多大少小]|[<>≤≥±|√至超以近未]|[不多少]于|\d多"
-    r"|[=:!]=|\b(?:before|after|since|until|till|prior to|(?:min|max)(?:\.|imum)?(?: of)?|vor|nach|seit|avant|"
+    r"|-(?:ish|odd|something)\b|(?:third|quarter|loss) of\b|可能|たぶん|最[多大少小]|[<>≤≥±|√至超以近未]|[不多少]于"
+    r"|\d多|[=:!]=|\b(?:before|after|since|until|till|prior to|(?:min|max)(?:\.|imum)?(?: of)?|vor|nach|seit|avant|"
     r"après|depuis|antes de|después de|desde|до|после)\s[$€£]?\d"
 )
 """What makes a number another one, or nobody's result."""
@@ -87,9 +87,9 @@ _WORD = re.compile(
     r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 _PLAIN = re.compile(
-    r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem|no doubt)(?: at all)?\W*|\W+(?:because|since|as|"
-    r"the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|das|der|die|es|er|sie|c'est|il|elle|porque|denn|weil|"
-    r"car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
+    r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem)(?: at all)?\W*|\W+(?:because|"
+    r"since|as|the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|das|der|die|es|er|sie|c'est|il|"
+    r"elle|porque|denn|weil|car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 """Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
 _CONDITION = re.compile(
