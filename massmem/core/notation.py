@@ -20,6 +20,7 @@ _LATEX = (
     (r"\\[()\[\]]", " "), (r"(?<![\0\w])\$\$?(?=\S)([^$\n]+?)(?<=\S)(?<!\0)\$\$?(?!\d)", r"\1"), (r"\0", ""),
 )  # fmt: skip
 _MARKUP = (
+    (r"~~[^~\n]+~~\s?(?=\S)|<del>[^<\n]+</del>", ""),
     (r"(?i)<br\s*/?>|</(?:p|div|li|h\d)>", "\n"), (r"(?i)</?(?:p|div|li|b|strong|i|em|u|code|span|h\d)>", ""),
     (r"(?i)<sup>(\w+)</sup>", r"^\1"), (r"!?\[([^\[\]\n]*)\]\([^()\s]*\)", r"\1"),
     (r"\*\*|`+|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)", ""), (r"(?<!\w)_(?=\S)([^_\n]+?)(?<=\S)_(?!\w)", r"\1"),
@@ -57,7 +58,7 @@ def _substitute(rules: Sequence[tuple[str, str]], text: str) -> str:
 
 def remove_notes(text: str) -> str:
     """Return the text without the numbers of sources behind its words; `[42]` alone or behind `is` is a result."""
-    return _NOTE.sub("", text)
+    return text if re.fullmatch(r"\s*[a-z_]\w*\[\d+\]\s*", text) else _NOTE.sub("", text)  # a[1] is code
 
 
 Quantity = tuple[Fraction, str, int]
@@ -77,7 +78,9 @@ _NUMERAL = re.compile(
     r"(\d+(?:_\d+)*|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d\d)+,\d{3})(?:\.(\d+))?|(\d*)[.,](\d+)"
     r"|(\d{1,3}(?:[ ']\d{3})+)(?:[.,](\d+))?|([1-9]\d{0,2}(?:\.\d{3})+),(\d+)|([1-9]\d{0,2}(?:\.\d{3}){2})"
 )
-_OPEN = re.compile(r"[\^!(\\+*×=<>≤≥_]|\s[+*×/=<>≤≥x]\s?[\w(]|\s?(?:st|nd|rd|th)\b|\s?[-–/:]\s?\d|,\d|[.]\d")
+_OPEN = re.compile(
+    r"[\^!(\\+*×=<>≤≥_]|\s[+*×/=<>≤≥x]\s?[\w(]|\s?(?:st|nd|rd|th)\b|(?<=[12]\d\d0)s\b|\s?[-–/:]\s?\d|,\d|[.]\d"
+)
 """What makes a number the beginning of something else."""
 _SCALE_WORDS = (
     "12 dozen dozens|100 hundred|1000 thousand thousands k K tausend mille mil тысяч|10000 万|100000 lakh lakhs|"
@@ -89,19 +92,20 @@ _SCALES = {word: int(line.split()[0]) for line in _SCALE_WORDS.split("|") for wo
 _LONG = "|".join(sorted((word for word in _SCALES if len(word) > 1 or not word.isascii()), key=len, reverse=True))
 _SCALE = re.compile(rf"\s?((?i:{_LONG})(?![A-Za-zÀ-ɏа-я])|k\b)\.?|((?<=\d)[KMB]\b)")
 _UNIT_WORDS = (
-    "m meter metre|km kilometer kilometre|cm centimeter centimetre|mm millimeter millimetre|mi mile|ft foot feet|"
+    "m meter metre|km kilometer kilometre|dm|cm centimeter centimetre|mm millimeter millimetre|mi mile|ft foot feet|"
     "yd yard|in inch|kg kilogram kilo|g gram|mg milligram|t ton tonne|lb lbs|oz ounce|l L liter litre|ml mL|"
     "s sec second|min minute|h hr hour|day|week|month|year|°C celsius|°F fahrenheit|K kelvin|° degree deg|N newton|"
-    "J joule|kJ|MJ|W watt|mW|kW|MW|kWh|V volt|A ampere|mA|Hz|MHz|GHz|Pa|cal|kcal|ha hectare|KB|MB|GB|TB|"
+    "J joule|kJ|MJ|W watt|mW|kW|MW|kWh|V volt|A ampere|mA|Hz|MHz|GHz|Pa pascal|hPa|kPa|cal|kcal|ha hectare|KB|MB|GB|TB|"
     "USD $ US$ dollar|cent|EUR € euro|GBP £|JPY ¥ yen|INR ₹ Rs|CAD C$|AUD A$|CHF|CNY|RUB|KRW|km/h kmh|mph|am a.m.|"
     "pm p.m.|% percent|‰"
 )
 _UNITS = {alias: line.split()[0] for line in _UNIT_WORDS.split("|") for alias in line.split()}
 SYMBOLS = frozenset(_UNITS.values())
 _MEASURES = (
-    "m km 1e3 cm .01 mm .001 mi 1609.344 ft .3048 yd .9144 in .0254|g kg 1e3 mg .001 t 1e6 lb 453.59237|"
-    "l ml .001|s min 60 h 3600 day 86400 week 604800|month year 12|m^2 ha 1e4|J kJ 1e3 MJ 1e6|W mW .001 kW 1e3 MW 1e6|"
-    "A mA .001|Hz MHz 1e6 GHz 1e9|cal kcal 1e3|USD cent .01|KB MB 1e3 GB 1e6 TB 1e9"
+    "m km 1e3 dm .1 cm .01 mm .001 mi 1609.344 ft .3048 yd .9144 in .0254|g kg 1e3 mg .001 t 1e6 lb 453.59237|"
+    "l ml .001|s min 60 h 3600 day 86400 week 604800|month year 12|m^2 ha 1e4|J kJ 1e3 MJ 1e6 kWh 3.6e6|"
+    "Pa hPa 100 kPa 1e3|W mW .001 kW 1e3 MW 1e6|A mA .001|Hz MHz 1e6 GHz 1e9|cal kcal 1e3|"
+    "USD cent .01|KB MB 1e3 GB 1e6 TB 1e9"
 )
 """The first unit of each kind, then others with how many of it they are."""
 _FACTORS = {
@@ -124,8 +128,8 @@ _FOREIGN = re.compile(
 
 def convert(value: Fraction, unit: str) -> tuple[Fraction, str]:
     """Return a quantity in the first unit of its kind: 36 km/h as 10 m/s."""
-    if unit == "°F":
-        return (value - 32) / Fraction("1.8"), "°C"
+    if unit in ("°F", "K"):
+        return (value - 32) / Fraction("1.8") if unit == "°F" else value - Fraction("273.15"), "°C"
     bases: list[str] = []
     for place, part in enumerate(unit.replace("mph", "mi/h").split("/")):
         name, mark, power = part.partition("^")
@@ -194,7 +198,8 @@ def _read_unit(text: str, start: int, money: str | None) -> tuple[str, int] | No
     parts, end = [money] if money else [], start
     while word := _JOINTS[bool(parts)].match(text, end):
         name = word[2].replace(" ", "")
-        unit = _UNITS.get(name) or _UNITS.get(name.lower()) or _UNITS.get(name.lower().removesuffix("s"))
+        plain = name if re.fullmatch(r"M\w", name) else name.lower()  # 5 Mg are no 5 mg
+        unit = _UNITS.get(name) or _UNITS.get(plain) or _UNITS.get(plain.removesuffix("s"))
         if unit is None:
             break
         power = "2" if (word[1] or "").startswith("sq") else "3" if word[1] else word[3] or "1"

@@ -37,7 +37,7 @@ _CARRIER = re.compile(
     r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
     r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
     r"(?:(?:in|on) (?=\d))?(?:(?:(?:certainly|clearly|definitely|exactly|about|approximately|roughly|around|option|"
-    r"choice|letter|la|the letter)\b\.?|≈|~) ?)*(?:[A-Za-z](?:_\w+)?\s?=\s?(?=\S))?",
+    r"choice|letter|la|the letter)\b\.?|≈|~(?=\s?[\d$€£])) ?)*(?:[A-Za-z](?:_\w+)?\s?=\s?(?=[^\s=]))?",
     re.IGNORECASE,
 )
 """What stands before a result without saying more than the result does."""
@@ -47,7 +47,8 @@ _RETRACTION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _REFUTED = re.compile(
-    r"(?i)(?:[,;(]\s?(?:and )?(?:not|nicht|pas)|,?\s(?:rather than|instead of))\s(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
+    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely)|nicht|pas)|,?\s(?:rather than|instead of))\s"
+    r"(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
@@ -55,13 +56,23 @@ _BOUND = re.compile(
     r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
     r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
     r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
-    r"too|guess|first|second|truth|ago|later|earlier)\b|[<>≤≥±|√]"
+    r"too|guess|first|second|truth|ago|later|earlier|almost|nearly|above|below|other than|except|mindestens|höchstens|"
+    r"(?:mehr|weniger) als|bis zu|fast|knapp|über|unter|zwischen|ab|au (?:moins|plus)|(?:plus|moins) de|jusqu'à|"
+    r"presque|entre|peut-être|quizás|возможно|doubt|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|"
+    r"hasta|casi|almeno|quasi|(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
+    r"|\d\s(?:to|bis)\s\d|%\s(?:more|less|fewer|off)\b|°\s?[NSEW]\b|~~|\b(?:some|people) say\b|\bclaims\b|student's"
+    r"|-(?:ish|odd|something)\b|(?:third|quarter|loss) of\b|可能|たぶん|最[多大少小]|[<>≤≥±|√至超以近未]|[不多少]于"
+    r"|\d多|[=:!]=|\b(?:before|after|since|until|till|prior to|(?:min|max)(?:\.|imum)?(?: of)?|vor|nach|seit|avant|"
+    r"après|depuis|antes de|después de|desde|до|после)\s[$€£]?\d"
 )
 """What makes a number another one, or nobody's result."""
-_DENIED = re.compile(r"\b(?:wrong|false|incorrect|not|if)\b[^.!?,;:\n]*$", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\b(?:wrong|false|incorrect|not|if|doubt|some say|people say|says|claims|whether|student's)\b[^.!?,;:\n]*$",
+    re.IGNORECASE,
+)
 _REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
 _MORE = re.compile(
-    r"[-+!#$%&*/<=>@^_|~¢√]|.*,\s(?:and|but)\s\d|"
+    r"[-+!?#$%&*/<=>@^_|~¢√]|(?:more|less|fewer|[NSEW])\b|\(wrong|.*(?:,\s(?:and|but)|;)\s(?:\d)|"
     r"(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d",
     re.DOTALL,
 )
@@ -75,6 +86,21 @@ _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
     r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
+_PLAIN = re.compile(
+    r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem)(?: at all)?\W*|\W+(?:because|"
+    r"since|as|the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|das|der|die|es|er|sie|c'est|il|"
+    r"elle|porque|denn|weil|car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
+)  # fmt: skip
+"""Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
+_CONDITION = re.compile(
+    r"(?i)\?|\b(?:but|unless|if|provided|except\w*|theory|though|although|however|mostly|partly|only|usually|sometimes|"
+    r"always|yet|until|when|while|depend\w*|assum\w*|as long as|conditions?|aber|nur|außer|teilweise|wenn|falls|"
+    r"mais|sauf|si|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし"
+)
+_CONCESSION = re.compile(
+    r"(?i)\W*\w+\W+(?:but|although|however|except|only|well|sometimes|aber|allerdings|mais|cependant|pero|sin embargo|"
+    r"однако|但)(?!\w)"
+)
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -113,6 +139,8 @@ class Result:
 
     def differs(self, other: "Result") -> bool:
         """Whether it is certain that the two differ. 50 and 50 % may be the same, and 5 mi and 8 km."""
+        if self.kind == other.kind == "word":
+            return (self.value in ("yes", "true")) != (other.value in ("yes", "true"))
         if self.kind == other.kind == "date":
             days = [{*re.findall(r"\w+", str(one.value))} for one in (self, other)]
             is_open = ("/" in str(self.value)) != ("/" in str(other.value))
@@ -123,7 +151,7 @@ class Result:
             return 20 * abs(values[0] - values[1]) > max(map(abs, values))
         if self.kind != other.kind or self.value == other.value:
             return self.kind == other.kind and "" not in (self.unit, other.unit) and self.unit != other.unit
-        return "%" not in (self.unit, other.unit) or self.unit == other.unit
+        return self.unit == other.unit or ("" in (self.unit, other.unit) and "%" not in (self.unit, other.unit))
 
     def convert(self) -> "Result":
         """Return it in the first unit of its kind, a time as `15:30`."""
@@ -144,7 +172,7 @@ def _write(value: Fraction) -> str:
     return "-" * (value < 0) + (f"{plain[:-digits]}.{plain[-digits:]}" if digits else plain)
 
 
-_ENDS = re.compile(r"^[\"'`*_;:!?,]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
+_ENDS = re.compile(r"^[\"'`_;:,¿¡]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
 
 
 def normalise(text: str) -> str:
@@ -222,7 +250,7 @@ def _cut(text: str) -> str:
 def _undress(text: str) -> str:
     """Return the text without quotes, brackets and punctuation around it."""
     text = re.sub(r"(?:(?<![\d!])|(?<=\d!))!++$", "", text.strip().rstrip("。")).strip()
-    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?!\s?[\d$€£.]))*(?=\S)", "", text)
+    text = re.sub(r"^(?:[>#\s*\"'`_]|-(?=\s)(?!\s[\d$€£.]))*(?=\S)", "", text)
     text = re.sub(r"(?<![\"'`*_\s])[\"'`*_\s]++\}?$|(?<!\.)\.++$", "", text)
     text = re.sub(r"\s?(?:です|である|입니다|है|이다)$", "", text)
     pair = re.fullmatch(r"[\[(]([^\[\](),]*+)[\])]", text)
@@ -235,6 +263,8 @@ def _read_statement(statement: str, text: str, head: str = "") -> ShortAnswer:
     if result is None:
         beside = _read_sentence(plain, graded=False) if head and not re.search(r"^\d|,", plain) else None
         return ShortAnswer(normalise(plain) or normalise(text), beside, last_line=_undress(statement))
+    if result and result.kind == "word" and _CONCESSION.match(text):
+        plain = text
     return ShortAnswer(str(result) if is_bare else normalise(text), result, is_bare, plain)
 
 
@@ -282,13 +312,19 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain) or _LETTER.fullmatch(_REASON.sub("", plain)):
+        if plain[1:2] == "," and _CONDITION.match(letter[2]):
+            return None, False
         return Result("letter", (letter[1] or letter[3]).lower()), not (letter[2] or "").strip(" .")
     if word := _WORD.fullmatch(plain):
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
     short = _ASIDE.sub("", plain)
     denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
-    is_certain = not NEGATION.search(denied) and not _BOUND.search(short)
+    is_certain = (
+        not re.search(r"(?i)\((?:wrong|incorrect|false)", plain)
+        and not NEGATION.search(denied)
+        and not _BOUND.search(short)
+    )
     if is_certain and (code := _read_code(short)) is not None:
         return code, True
     quantity = match_quantity(short, head)
@@ -303,7 +339,8 @@ def _read_code(text: str) -> Result | None:
     if code is None or (code["version"] and match_quantity(text) is not None):
         return None
     kind: Kind = code.lastgroup  # type: ignore[assignment]
-    value = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b|\bof\s|,", "", re.sub(r"\s?:\s?", ":", code[0].casefold()))
+    value = re.sub(r"\s?:\s?", ":", code[0].casefold())
+    value = re.sub(r"(?<=\d)(?:st|nd|rd|th|\.(?=\s))\b|\bof\s|,|^v(?=\d)|^0(?=\d:)|(?<=^\d\d:\d\d):00$", "", value)
     if kind == "date" and (day := _DATE.fullmatch(value)):
         value = f"{day[1]} {_MONTHS[int(day[2])]} {day[3]}"
     if kind == "date" and " " in value:  # in either order
@@ -353,14 +390,30 @@ def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
     return {name: _choose_key(answer, alike) for name, answer in zip(answers, alike, strict=True)}
 
 
+def _is_plain(word: str) -> bool:
+    """Whether an answer says yes or no without a condition."""
+    stated = word[_CARRIER.match(word).end() :]  # type: ignore[union-attr]
+    return not _WORD.match(stated) or (_PLAIN.fullmatch(stated) is not None and _CONDITION.search(stated) is None)
+
+
+_FORM = re.compile(
+    r"(?<![^\s\"'(`*])(-?[A-Za-z]{1,2}|[a-z]+[A-Z]\w*|[1-9]\.[1-46-9]0|[1-9]\d{0,2}\.\d\d0)[\s.!\"'*`)]*$"
+)
+"""What an answer ends in where its form counts: CO is not Co, -v not -V, and 3.10 may be a version beside 3.1."""
+
+
 def _choose_key(answer: ShortAnswer, others: Sequence[ShortAnswer]) -> str:
+    if answer.result and answer.result.kind == "word" and not _is_plain(answer.last_line):
+        return normalise(answer.last_line)
+    form = end[1] if (end := _FORM.search(answer.last_line[-100:])) else ""
     if (own := answer.result) is None:
-        return answer.key
+        return f"{answer.key} {form}".strip()
     results = [(one.result, one.is_bare) for one in others if one.result]
     alike = [(one.unit, is_bare) for one, is_bare in results if (one.kind, one.value) == (own.kind, own.value)]
     if len({unit for unit, _ in alike if unit}) > 1:
         return str(own) if (own.unit, True) in alike else answer.key
-    return str(Result(own.kind, own.value)) if any(is_bare for _, is_bare in alike) else answer.key
+    plain = form if "0" in form and not any(unit for unit, _ in alike) else str(Result(own.kind, own.value))
+    return plain if any(is_bare for _, is_bare in alike) else answer.key
 
 
 def read_choice(text: str, choices: Sequence[str]) -> str:
