@@ -119,7 +119,8 @@ def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     if event.out and (first := next((agent for agent in same if agent not in (None, event.agent_id)), None)):
         return f"{view.name(event.agent_id)} failed as {view.name(first)} did"
     hint = f" ({one_line(event.hint)})" if event.hint else ""
-    rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
+    is_last = view.final_round or (view.result.shape != "vote" and (event.round or 0) > 1)
+    rest = "" if event.out or is_last or event.step == "present" else "; it may act again in the next round"
     return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
 
 
