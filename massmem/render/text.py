@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from massmem.core import events as ev
 from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.messages import Usage
+from massmem.core.params import show_name
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
 from massmem.core.verdict import NO_VOTE, describe_share
@@ -268,9 +269,9 @@ def describe_event(event: ev.Event, view: TurnView) -> str | None:
         case ev.ToolCalled() | ev.ToolReturned():
             return _describe_tool(event, view)
         case ev.ParamProvided():
-            return f"{event.param} received"  # without its value, which may be private
+            return f"{show_name(event.param)} received"  # without its value, which may be private
         case ev.ParamCleared(why="gave_up"):
-            return f"{event.param} not received; the agents go on without it"
+            return f"{show_name(event.param)} not received; the agents go on without it"
         case _ if isinstance(event, AgentEvent):
             return _describe_agent(event, view)
         case _:
@@ -322,7 +323,7 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
         case ev.ParamRequested():
-            line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
+            line = f"{name} needs {show_name(event.param)} from you{_format_effort(event, view)}"
         case ev.AgentFailed() | ev.ItemsGiven():
             line = describe_failure(event, view) if isinstance(event, ev.AgentFailed) else _describe_items(event, view)
         case _:
