@@ -1,5 +1,7 @@
 """Recall from an index that other processes write to, too."""
 
+from dataclasses import replace
+
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
@@ -118,6 +120,17 @@ async def test_a_message_of_one_huge_word_leaves_room_for_others(memory: Indexed
     result = await memory.recall("kites", asks(), RecallOptions(1000))
     assert "Cobham" in result.text
     assert max(len(m.text) for m in await memory.list(Selection(), 1000)) <= 1000
+
+
+async def test_who_asks_for_the_beginning_is_shown_it(memory: IndexedMemory):
+    first = "My project is called Heron."
+    later = [make_episode(f"What did the kites say in hour {i}?", i, turn=i + 1) for i in range(1, 30)]
+    await memory.record([make_episode(first, 0, turn=1), *later])
+    options = RecallOptions(1000, 10, abstain=True)
+    assert first in (await memory.recall("What did I say in the beginning?", asks(turn=40), options)).text
+    assert first not in (await memory.recall("What did I say of kites?", asks(turn=40), options)).text
+    seen = replace(options, exclude=frozenset({"s-0"}))
+    assert first not in (await memory.recall("What did I say in the beginning?", asks(turn=40), seen)).text
 
 
 async def test_ties_are_broken_alike_in_every_session(memory: IndexedMemory):
