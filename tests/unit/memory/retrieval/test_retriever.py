@@ -78,6 +78,14 @@ async def test_visible_message_is_not_recalled_under_another_id(memory: IndexedM
     assert (await memory.recall("kites", asks(), options)).text == ""
 
 
+async def test_a_file_that_comes_again_is_not_recalled_beside_itself(memory: IndexedMemory):
+    await memory.record([make_episode("[plan.md] Red kites nest in Cobham.", 0, session="other")])
+    scope = asks(all_sessions=True)
+    assert "Cobham" in (await memory.recall("kites", scope, ROOM)).text
+    again = RecallOptions(1000, verbatim=("And kites?\n\n--- plan.md ---\nRed kites nest\nin Cobham.",))
+    assert (await memory.recall("kites", scope, again)).text == ""
+
+
 async def test_an_agent_is_not_shown_its_answer_beside_the_candidates(memory: IndexedMemory):
     own = "Red kites nest in tall trees, mostly in oaks near open land."
     await memory.record([make_episode(own, 0, by="a", turn=9), make_episode("Kites eat voles.", 1, by="a", turn=8)])
