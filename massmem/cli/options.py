@@ -473,6 +473,10 @@ def ask(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
+    if session_id and session_id.startswith("-"):
+        raise InputError(
+            f"--session-id has no value: {session_id} follows it", "see the ids with: massmem sessions list"
+        )
     question, solo = _read_words(question, context.args, solo)
     if version:
         typer.echo(f"massmem {__version__}")

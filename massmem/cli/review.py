@@ -176,7 +176,8 @@ def read_change(what: str, root: str) -> Change:
         arguments, read_lines = [what or "HEAD"], partial(_read_work_file, root)
     data = _run_git(root, *_DIFF, *arguments, "--")
     if not data.strip():
-        raise InputError(f"nothing has changed{' in ' + what if what else ''}", _suggest_untracked(root))
+        where = {"": "nothing has changed", "--staged": "nothing is staged"}.get(what, f"nothing has changed in {what}")
+        raise InputError(where, _suggest_untracked(root))
     return _change_of(what or "git diff", data, read_lines, root)
 
 
