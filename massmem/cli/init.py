@@ -248,15 +248,16 @@ def add_first_start(home: Path, app: Any) -> None:
     from massmem.server.errors import Rejected
 
     router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/setup", include_in_schema=False)
-    download, busy = _Download(), asyncio.Lock()
+    download, busy, labels = _Download(), asyncio.Lock(), list[str]()
     partial = beside(models_folder() / DEFAULT.file, "partial")
 
     @router.get("")
     async def show_offers(caller: Authorized) -> dict[str, Any]:
         if app.state.is_done or not caller.is_local:
             raise Rejected(404, "there is nothing to set up")
-        choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
-        labels, size = [choice.label for choice in choices], DEFAULT.size if find_spec(_RUNTIME) else None
+        if not busy.locked():
+            labels[:] = [choice.label for choice in (await find_candidates(os.environ)).list_choices()]
+        size = DEFAULT.size if find_spec(_RUNTIME) else None
         names = [*dict.fromkeys(name for _, name, _ in PROVIDERS_BY_KEY)]
         size_here = partial.stat().st_size if partial.exists() else 0
         state = {
