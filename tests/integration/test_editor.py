@@ -280,6 +280,8 @@ async def test_cancelled_question_keeps_the_work_and_the_next_one_waits_its_turn
         await opened.editor.wait_for("a answers")
         await opened.agent.cancel(session_id=opened.session)
         assert [await asking, await waiting] == ["cancelled", "cancelled"]
+        states = [entry["content"] for entry in opened.editor.list_updates("plan")[-1]["entries"]]
+        assert states == ["a: answered", "b: waiting"], "b was stopped before it had an answer"
         assert await opened.ask() == "end_turn"
         assert "It is blue." in opened.editor.read()
         assert opened.editor.read("agent_thought_chunk").count("a answers") == 1, "its answer was kept"
@@ -406,7 +408,7 @@ async def test_request_that_is_too_long_is_known_by_its_own_id(
     tmp_path: Path, project: Path, start: bytes, end: bytes, number: object
 ) -> None:
     async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
-        events: list[Any] = []
+        events: Any = []
         opened.agent._conn.add_observer(events.append)
         await opened.write(start + b"x" * 150_000_000 + end)
         await opened.begin()
