@@ -48,7 +48,7 @@ def decode_text(name: str, data: bytes) -> tuple[str, str]:
     text, note = _decode(name, data)
     if _has_binary(text):
         raise InputError(f"{name} is no text", "give a text, a PDF or a picture; save other documents as one of these")
-    return clean_text(text), note
+    return clean_text(text if "\n" in text else text.replace("\r", "\n")), note  # lines as old Macs end them
 
 
 def _decode(name: str, data: bytes) -> tuple[str, str]:

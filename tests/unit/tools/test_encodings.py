@@ -70,3 +70,7 @@ def test_damage_is_kept_and_said(data: bytes, note: str):
 def test_binary_is_no_text(data: bytes):
     with pytest.raises(InputError, match="is no text"):
         decode_text("a.bin", data)
+
+
+def test_lines_that_end_as_on_old_macs_stay_lines():
+    assert decode_text("a.csv", b"a,b\r0012,x\r")[0].splitlines() == ["a,b", "0012,x"]
