@@ -473,11 +473,7 @@ def ask(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
-    if session_id and session_id.startswith("-"):
-        raise InputError(
-            f"--session-id has no value: {session_id} follows it", "see the ids with: massmem sessions list"
-        )
-    question, solo = _read_words(question, context.args, solo)
+    question, solo = _read_words(question, context.args, solo, session_id)
     if version:
         typer.echo(f"massmem {__version__}")
         raise typer.Exit
@@ -495,11 +491,17 @@ def ask(
     return _refuse_contradictions(options)
 
 
-def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:
+def _read_words(
+    question: str | None, more: list[str], solo: str | None, session_id: str | None
+) -> tuple[str | None, str | None]:
     """Return the question and the agent that is asked alone: of two words after --solo, the first is its id.
 
-    Raises InputError: the question is not one word of the command line.
+    Raises InputError: the question is not one word of the command line, or another option stands as the session's id.
     """
+    if session_id and session_id.startswith("-"):
+        raise InputError(
+            f"--session-id has no value: {session_id} follows it", "see the ids with: massmem sessions list"
+        )
     if solo == "" and question is not None and len(more) == 1:
         return more[0], question
     if more:
