@@ -332,6 +332,14 @@ def describe_check(tools: str) -> str:
     return f'To check something first, reply {{"action": "<name of the tool>", "arguments": {{...}}}}. Tools:\n{tools}'
 
 
+def describe_calls(tools: str) -> str:
+    """Return how an agent program, which has tools of its own, uses those of massmem. tools: a line each."""
+    return (
+        "These tools are not among your own. To use one, reply with nothing but "
+        f'{{"action": "<its name>", "arguments": {{...}}}}; you are asked again with its result:\n{tools}'
+    )
+
+
 def describe_ask(ask: Mapping[str, str], *, tools: bool) -> str:
     """Return how to ask the user in a vote. ask: as in `build_answer_prompt`."""
     if tools:
@@ -469,8 +477,9 @@ def build_enough_prompt(question: str) -> str:
     )
 
 
-def build_answer_from_tools_prompt(question: str) -> str:
-    return f"Now reply in plain words to this, from what the tools gave back:\n{question}"
+def build_answer_from_tools_prompt(question: str, *, may_call: bool = False) -> str:
+    way = "from what the tools gave back, or use one again" if may_call else "from what the tools gave back"
+    return f"Now reply in plain words to this, {way}:\n{question}"
 
 
 # Whether two answers say the same
