@@ -333,10 +333,9 @@ def describe_check(tools: str) -> str:
 
 
 def describe_calls(tools: str) -> str:
-    """Return how an agent program, which has tools of its own, uses those of massmem. tools: a line each."""
+    """Return how an agent program, which has tools of its own, calls those of massmem. tools: a line each."""
     return (
-        "These tools are not among your own. To use one, reply with nothing but "
-        f'{{"action": "<its name>", "arguments": {{...}}}}; you are asked again with its result:\n{tools}'
+        f'These tools are not among your own. To use one, reply only {{"action": NAME, "arguments": {{...}}}}:\n{tools}'
     )
 
 
@@ -477,9 +476,8 @@ def build_enough_prompt(question: str) -> str:
     )
 
 
-def build_answer_from_tools_prompt(question: str, *, may_call: bool = False) -> str:
-    way = "from what the tools gave back, or use one again" if may_call else "from what the tools gave back"
-    return f"Now reply in plain words to this, {way}:\n{question}"
+def build_answer_from_tools_prompt(question: str, more: str = "") -> str:
+    return f"Now reply in plain words to this, from what the tools gave back{more}:\n{question}"
 
 
 # Whether two answers say the same

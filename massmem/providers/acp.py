@@ -63,7 +63,7 @@ VERSION = 1
 _START_SECONDS, _CANCEL_SECONDS, _CLOSE_SECONDS = 60.0, 3.0, 5.0
 _MAX_LINE, _MAX_TEXT, _MAX_UPDATES = 16_000_000, 4_000_000, 1_000
 """Bytes of a message; characters of a reply; updates that wait to be read."""
-_MAX_KEPT = 20
+_MAX_IDLE = 20
 """Idle sessions of a program that may go on."""
 _LAST_WORDS = 2_000
 """Bytes of what a program wrote to stderr last."""
@@ -211,7 +211,7 @@ class _Link:
         """What a prompt may hold beside text."""
         self._backend, self._program, self._read_file = backend, program, read_file
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
-        self._kept: dict[str, list[object]] = {}
+        self._idle: dict[str, list[object]] = {}
         """What idle sessions hold."""
         self._last_words = b""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -255,17 +255,17 @@ class _Link:
     def take_session(self, messages: Sequence[ChatMessage]) -> tuple[str, int]:
         """Return a session that holds the first of these messages and no others, and how many; "", 0: there is none."""
         words = _list_words(messages)
-        for session, kept in self._kept.items():
-            if len(kept) < len(words) and words[: len(kept)] == kept:
-                del self._kept[session]
-                return session, len(kept)
+        for session, held in self._idle.items():
+            if len(held) < len(words) and words[: len(held)] == held:
+                del self._idle[session]
+                return session, len(held)
         return "", 0
 
     def keep_session(self, session: str, messages: Sequence[ChatMessage]) -> None:
         """Keep a session for a prompt that begins with these messages."""
-        self._kept[session] = _list_words(messages)
-        if len(self._kept) > _MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._idle[session] = _list_words(messages)
+        if len(self._idle) > _MAX_IDLE:
+            del self._idle[next(iter(self._idle))]
 
     async def create_session(self) -> tuple[str, str]:
         """Return a new session in the mode that only reads, and what the user should know of it, once."""

@@ -527,7 +527,7 @@ class Agent:
             answer = prompts.build_answer_prompt(text, tools=False, ask=ask)
             if may_call:
                 answer = f"{prompts.describe_calls(describe_tools(tools.specs))}\n\n{answer}"
-            go_on = prompts.build_answer_from_tools_prompt(question, may_call=may_call)
+            go_on = prompts.build_answer_from_tools_prompt(question, ", or use one again" if may_call else "")
             note = "\n\n".join(filter(None, (tools.end_note, go_on)))
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
