@@ -334,9 +334,7 @@ def describe_check(tools: str) -> str:
 
 def describe_calls(tools: str) -> str:
     """Return how an agent program, which has tools of its own, calls those of massmem. tools: a line each."""
-    return (
-        f'These tools are not among your own. To use one, reply only {{"action": NAME, "arguments": {{...}}}}:\n{tools}'
-    )
+    return f'These tools are not among your own. To use one, reply {{"action": NAME, "arguments": {{...}}}}:\n{tools}'
 
 
 def describe_ask(ask: Mapping[str, str], *, tools: bool) -> str:
