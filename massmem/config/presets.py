@@ -27,6 +27,8 @@ class Abilities:
     """
     vision: bool | None = None
     """It sees pictures; None: nobody knows, so it is tried."""
+    writes_calls: bool = False
+    """Without `tools`, it writes a call in place of its answer; small models are asked first whether they need one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,7 @@ PRESETS: dict[str, Preset] = {
     "local": Preset("local", needs_key=False, abilities=Abilities(tools=False, vision=False)),
     "scripted": Preset("scripted", needs_key=False),
     **{
-        name: Preset("acp", needs_key=False, abilities=Abilities(tools=False, vision=False), program=program)
+        name: Preset("acp", needs_key=False, abilities=Abilities(tools=False, writes_calls=True), program=program)
         for name, program in _PROGRAMS.items()
     },
 }  # fmt: skip

@@ -1,9 +1,10 @@
 """Agent programs that speak the Agent Client Protocol: Claude Code, Codex, OpenCode and others, as members of a team.
 
 A program is started once for its agent. Each request is a session of its own with the whole prompt: the log is the
-truth, whatever the program remembers. It works in the folder of the question, in the mode that only reads where it has
-one, and its requests for permission are refused unless the configuration allows their kind. What a program does without
-asking is not ours to prevent; `sandbox: bwrap` is.
+truth, whatever the program remembers. Only where a prompt begins with all that a session holds, to the letter, does the
+session go on: what was forgotten, edited or compressed, and what others said, makes another prompt. It works in the
+folder of the question, in the mode that only reads where it has one, and its requests for permission are refused unless
+the configuration allows their kind. What a program does without asking is not ours to prevent; `sandbox: bwrap` is.
 
 The SDK's connection matches replies to requests. Its stream of messages is ours: what a program writes beside the
 protocol is skipped, and one that floods is ended.
@@ -19,13 +20,14 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from massmem.config.home import ADDED_VARIABLES, expand_home
 from massmem.config.models import BackendConfig
-from massmem.config.presets import PRESETS, Program
+from massmem.config.presets import PRESETS, Abilities, Program
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -39,6 +41,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import (
     ActivityChunk,
+    ChatMessage,
     ChatRequest,
     Chunk,
     FinishChunk,
@@ -51,7 +54,7 @@ from massmem.core.messages import (
 )
 from massmem.core.redact import redact_line
 from massmem.isolation import guard_command
-from massmem.providers.base import Abilities, ProviderFactory, ReadFile, read_count, read_usage
+from massmem.providers.base import ProviderFactory, ReadFile, encode_data, read_count, read_usage
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -60,6 +63,8 @@ VERSION = 1
 _START_SECONDS, _CANCEL_SECONDS, _CLOSE_SECONDS = 60.0, 3.0, 5.0
 _MAX_LINE, _MAX_TEXT, _MAX_UPDATES = 16_000_000, 4_000_000, 1_000
 """Bytes of a message; characters of a reply; updates that wait to be read."""
+_MAX_IDLE = 20
+"""Idle sessions of a program that may go on."""
 _LAST_WORDS = 2_000
 """Bytes of what a program wrote to stderr last."""
 _LOGIN_NEEDED = -32_000
@@ -125,8 +130,6 @@ async def try_program(backend: BackendConfig, *, starts: bool = True) -> str:
 class AcpProvider:
     """One agent's program."""
 
-    abilities = Abilities(tools=False, vision=False)
-
     def __init__(
         self, backend: BackendConfig, program: Program, command: Sequence[str], read_file: ReadFile | None
     ) -> None:
@@ -136,6 +139,13 @@ class AcpProvider:
         self._starting = asyncio.Lock()
         # What a program did before it failed would be done twice.
         self._retrier = Retrier(replace(RetryPolicy.of(backend), max_retries=0), RetryBudget(), self.price)
+
+    @property
+    def abilities(self) -> Abilities:
+        """A program says when it starts whether it takes pictures, and never whether its model sees them."""
+        takes_none = self._link is not None and not self._link.takes.get("image", False)
+        vision = False if takes_none else self._backend.vision
+        return replace(PRESETS[self._backend.type].abilities, vision=vision)
 
     async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
         if self._link is None or self._link.is_broken:
@@ -173,15 +183,23 @@ class AcpProvider:
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         link = await self._connect()
-        reply = _Reply(self._backend, link.folder)
-        session, notice = await link.create_session()
-        if notice:
-            yield NoticeChunk(notice)
-        async with aclosing(link.prompt(session, write_prompt(request))) as updates:
+        reply, text = _Reply(self._backend, link.folder), ""
+        session, known = link.take_session(request.messages)
+        if not session:
+            session, notice = await link.create_session()
+            if notice:
+                yield NoticeChunk(notice)
+        blocks, left_out = write_blocks(replace(request, messages=request.messages[known:]), link.takes)
+        if left_out:
+            yield NoticeChunk(f"it takes no such files, and answers without them: {', '.join(left_out)}")
+        async with aclosing(link.prompt(session, blocks)) as updates:
             async for update in updates:
                 for chunk in reply.feed(update):
+                    text += chunk.text if isinstance(chunk, TextChunk) else ""
                     yield chunk
-        yield reply.finish(link.explain_end)
+        finish = reply.finish(link.explain_end)
+        link.keep_session(session, (*request.messages, ChatMessage("assistant", text)))
+        yield finish
 
 
 class _Link:
@@ -189,8 +207,12 @@ class _Link:
 
     def __init__(self, backend: BackendConfig, program: Program, read_file: ReadFile | None) -> None:
         self.is_broken = False
+        self.takes: Json = {}
+        """What a prompt may hold beside text."""
         self._backend, self._program, self._read_file = backend, program, read_file
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
+        self._idle: dict[str, list[object]] = {}
+        """What idle sessions hold."""
         self._last_words = b""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -222,11 +244,28 @@ class _Link:
         abilities = {"fs": {"readTextFile": can_read, "writeTextFile": False}, "terminal": False}
         about = {"name": "massmem", "version": "1"}
         hello = {"protocolVersion": VERSION, "clientCapabilities": abilities, "clientInfo": about}
-        version = (await self._ask("initialize", hello)).get("protocolVersion")
+        reply = await self._ask("initialize", hello)
+        version = reply.get("protocolVersion")
+        self.takes = get_object(get_object(reply, "agentCapabilities"), "promptCapabilities")
         if version != VERSION:
             raise MalformedResponse(
                 f"{self._backend.type} speaks version {version!r:.20} of the protocol, not {VERSION}"
             )
+
+    def take_session(self, messages: Sequence[ChatMessage]) -> tuple[str, int]:
+        """Return a session that holds the first of these messages and no others, and how many; "", 0: there is none."""
+        words = _list_words(messages)
+        for session, held in self._idle.items():
+            if len(held) < len(words) and words[: len(held)] == held:
+                del self._idle[session]
+                return session, len(held)
+        return "", 0
+
+    def keep_session(self, session: str, messages: Sequence[ChatMessage]) -> None:
+        """Keep a session for a prompt that begins with these messages."""
+        self._idle[session] = _list_words(messages)
+        if len(self._idle) > _MAX_IDLE:
+            del self._idle[next(iter(self._idle))]
 
     async def create_session(self) -> tuple[str, str]:
         """Return a new session in the mode that only reads, and what the user should know of it, once."""
@@ -267,10 +306,9 @@ class _Link:
             await self._ask(f"session/set_{name}", {"sessionId": session, f"{name}Id": value})
         return bool(value)
 
-    async def prompt(self, session: str, text: str) -> AsyncGenerator[Json, None]:
+    async def prompt(self, session: str, blocks: Sequence[Json]) -> AsyncGenerator[Json, None]:
         """Yield the updates of one request, and the reply to it last. Closing the generator tells the agent to stop."""
         updates = self._sessions[session] = asyncio.Queue()
-        blocks = [{"type": "text", "text": text}]
         asking = asyncio.create_task(
             self._ask("session/prompt", {"sessionId": session, "prompt": blocks}, seconds=None)
         )
@@ -492,11 +530,10 @@ class _Reply:
         return [ActivityChunk("working", what=what)]
 
     def _take_counts(self, update: Json) -> None:
-        meta = update.get("_meta")
-        for place in (update, cast("Json", meta) if isinstance(meta, dict) else {}):
-            usage = place.get("usage")
-            if isinstance(usage, dict):
-                self._counts = cast("Json", usage)
+        """Take the tokens of the whole reply, or add those of one of the program's own requests."""
+        for name, value in get_object(get_object(update, "_meta"), "usage").items():
+            self._counts[name] = (read_count(self._counts.get(name)) or 0) + (read_count(value) or 0)
+        self._counts = get_object(update, "usage") or self._counts
 
 
 def write_prompt(request: ChatRequest) -> str:
@@ -511,6 +548,22 @@ def write_prompt(request: ChatRequest) -> str:
     return clean_text("\n\n".join(parts))
 
 
+def write_blocks(request: ChatRequest, takes: Json) -> tuple[list[Json], list[str]]:
+    """Return the prompt with its files, and the names of those that a program does not take."""
+    blocks: list[Json] = [{"type": "text", "text": write_prompt(request)}]
+    left_out: list[str] = []
+    for one in {a.file.hash: a for message in request.messages for a in message.attachments}.values():
+        kind, data = {"mimeType": one.file.media_type}, encode_data(one)
+        if one.file.media_type.startswith("image/") and takes.get("image"):
+            blocks.append({"type": "image", "data": data, **kind})
+        elif not one.file.media_type.startswith("image/") and takes.get("embeddedContext"):
+            uri = f"attachment:///{quote(one.file.name)}"
+            blocks.append({"type": "resource", "resource": {"uri": uri, "blob": data, **kind}})
+        else:
+            left_out.append(one.file.name)
+    return blocks, left_out
+
+
 def describe_call(call: Json, folder: str) -> str:
     """Return what an agent's call of a tool does, such as `reads src/main.py`."""
     raw, places = call.get("rawInput"), list_objects(call, "locations")
@@ -518,6 +571,17 @@ def describe_call(call: Json, folder: str) -> str:
     what = command or next((place.get("path") for place in places), "") or call.get("title") or ""
     what = str(what).removeprefix(f"{folder}/")
     return redact_line(f"{_VERBS.get(str(call.get('kind')), 'uses')} {what}".strip(), 200)
+
+
+def _list_words(messages: Sequence[ChatMessage]) -> list[object]:
+    """Return what a program has read or written, to compare it."""
+    return [(one.role, one.content.strip(), one.attachments) for one in messages]
+
+
+def get_object(place: Json, key: str) -> Json:
+    """Return the object that stands under a key; an empty one: there is none."""
+    value: object = place.get(key)
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def list_objects(place: object, key: str) -> list[Json]:

@@ -241,13 +241,14 @@ class RequestSender:
         reply, emit, round_ = step.reply, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
         quiet = request.purpose in FORMS or (request.purpose == "answer" and request.schema is not None)
+        may_call = request.purpose == "answer" and self._provider.abilities.writes_calls
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:
                     reply.feed(chunk)
                     match chunk:
                         case TextChunk(text) if text:
-                            if not quiet:
+                            if not (quiet or (may_call and reply.text.lstrip().startswith("{"))):
                                 emit(self._delta(step.round, "text", text))
                             if await self._is_nearly_full(text) and may_break_off:
                                 break

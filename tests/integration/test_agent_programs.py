@@ -18,6 +18,8 @@ import pytest
 from massmem.core.prompts import parse_votable
 from tests.support.cli import call_massmem
 from tests.support.json_server import serve_posts
+from tests.support.pictures import PNG
+from tests.support.tools import calls, server
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / ".clients" / "programs" / "node_modules" / ".bin"
@@ -59,6 +61,8 @@ class ModelServer:
         elif "vote" in tools:
             label = next(iter(next(filter(None, (parse_votable(m["content"]) for m in reversed(messages))))))
             call = "vote", {"reason": "It is right.", "choice": label}
+        elif "not among your own" in asked and "<result>" not in asked:
+            text = json.dumps({"action": "mcp__t__echo", "arguments": {"text": "hello"}})
         elif own and messages[-1]["role"] != "tool":
             place = str(Path(self.folder, "src", "calc.py"))
             known = next(t for t in request["tools"] if t["function"]["name"] == own)["function"]["parameters"]
@@ -96,7 +100,8 @@ def team(tmp_path: Path, home: Path, model: ModelServer, monkeypatch: pytest.Mon
     settings = home / ".config" / "opencode"
     settings.mkdir(parents=True)
     options = {"baseURL": model.url, "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"stub": {"name": "stub"}}}
+    stub = {"name": "stub", "attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"stub": stub}}
     names = {"model": "own/stub", "small_model": "own/stub", "autoupdate": False, "share": "disabled"}
     (settings / "opencode.json").write_text(json.dumps({**names, "provider": {"own": provider}}))
     for name, value in (("API_KEY", "x"), ("BASE_URL", model.url), ("MODEL", "stub")):
@@ -143,6 +148,20 @@ def test_a_program_changes_no_file_that_it_wants_to_change(team: Path, model: Mo
     assert {str(path.relative_to(project)): path.read_text() for path in project.rglob("*") if path.is_file()} == {
         "src/calc.py": TEXT
     }
+
+
+@pytest.mark.parametrize("kind", ["opencode", "qwen-code"])
+def test_a_program_gets_pictures_and_tools(team: Path, model: ModelServer, home: Path, kind: str) -> None:
+    (home / "plan.png").write_bytes(PNG)
+    log = home / "calls"
+    agent = {"id": "ann", "backend": {"type": kind, "timeout": 300}, "mcp_servers": [server(log, allow=["echo"])]}
+    team.write_text(json.dumps({"agents": [agent], "memory": {"enabled": False}}))
+    events, _ = ask(team, "--image", str(home / "plan.png"))
+    assert [call["text"] for call in calls(log)] == ["hello"]
+    assert [event["content"] for event in events if event["type"] == "answer_submitted"] == ["It adds two numbers."]
+    asked = json.dumps([message for body in model.bodies for message in body["messages"] if message["role"] == "user"])
+    # Qwen Code knows of no model by this name that it sees, and tells it so.
+    assert ("data:image/png;base64" if kind == "opencode" else "does not support image input") in asked
 
 
 def test_programs_end_when_massmem_is_killed(team: Path, home: Path) -> None:

@@ -26,8 +26,8 @@ from acp.schema import (
 from tests.support.cli import COMMAND, massmem, run_program, script, write_team
 from tests.support.pictures import PNG
 from tests.support.tools import run_http_server, server
+from tests.unit.providers.test_acp import command
 
-ROOT = Path(__file__).parents[2]
 TEXT = acp.text_block("Why is the sky blue?")
 
 
@@ -139,6 +139,22 @@ async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, projec
         assert "ANSWER = 42" in opened.editor.read()
 
 
+async def test_tool_servers_of_the_editor_are_those_of_programs_too(tmp_path: Path, project: Path) -> None:
+    local = server()
+    own: Any = McpServerStdio(
+        name="t", command=local["command"], args=local["args"],
+        env=[EnvVariable(name=name, value=value) for name, value in local["env"].items()],
+    )  # fmt: skip
+    team = tmp_path / "team.yaml"
+    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command("calls")}}]}))
+    async with open_editor(str(team), project) as opened:
+        await opened.begin(own)
+        assert await opened.ask() == "end_turn"
+        (call,) = opened.editor.list_updates("tool_call")
+        assert "echo" in call["title"]
+        assert opened.editor.read().startswith("hello")
+
+
 @pytest.mark.parametrize("is_http", [False, True])
 async def test_tool_servers_of_the_editor_are_those_of_its_conversation(
     tmp_path: Path, project: Path, is_http: bool
@@ -160,10 +176,8 @@ async def test_tool_servers_of_the_editor_are_those_of_its_conversation(
 
 
 async def test_program_as_a_member_shows_what_it_does(tmp_path: Path, project: Path) -> None:
-    run = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = 'agent'; import runpy; "
-    command = [sys.executable, "-c", f"{run}runpy.run_module('tests.support.acp_agent', run_name='__main__')", "plain"]
     team = tmp_path / "team.yaml"
-    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command}}]}))
+    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command("plain")}}]}))
     async with open_editor(str(team), project) as opened:
         await opened.begin()
         assert await opened.ask() == "end_turn"

@@ -89,6 +89,17 @@ def do(how: str, session: str, text: str) -> dict[str, Any]:
                 say(session, f"refused by the client: {refused}; {e.strerror}")
         case "nothing":
             pass
+        case "requests":
+            update(session, sessionUpdate="agent_message_chunk", content={}, _meta={"usage": USAGE})
+            update(session, sessionUpdate="agent_message_chunk", content={}, _meta={"usage": USAGE})
+            say(session, "It is 4.")
+            return {"stopReason": "end_turn"}
+        case "calls" if "<result>" in text:
+            say(session, text[text.index("<result>") :].splitlines()[1])
+        case "calls":
+            listed = text.partition("not among your own")[2]
+            name = next((word for word in listed.replace("(", " ").split() if word.startswith("mcp__")), "none")
+            say(session, json.dumps({"action": name, "arguments": {"text": "hello"}}))
         case "variable":
             say(session, os.environ.get(text.split()[0], "not set"))
         case _:
@@ -109,7 +120,9 @@ def serve(how: str) -> None:
             case "initialize" if how == "next version":
                 write({"id": number, "result": {"protocolVersion": 2}})
             case "initialize":
-                write({"id": number, "result": {"protocolVersion": 1, "agentCapabilities": {}}})
+                takes = {"image": True, "embeddedContext": True} if how == "pictures" else {}
+                abilities = {"promptCapabilities": takes}
+                write({"id": number, "result": {"protocolVersion": 1, "agentCapabilities": abilities}})
             case "session/new" if how == "login":
                 write({"id": number, "error": {"code": -32_000, "message": "Authentication required"}})
             case "session/new":
