@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
