@@ -36,6 +36,14 @@ ReadFile = Callable[[str, str, int, int | None], Awaitable[str]]
 lines; None: all. Raises InputError: it may not be read, or cannot."""
 
 
+class Writer(Protocol):
+    """A folder that an agent program may change, as far as it allows what is asked for."""
+
+    def allows(self, call: Mapping[str, Any]) -> bool: ...
+
+    def write(self, path: str, text: str) -> None: ...  # raises InputError
+
+
 class ChatProvider(Protocol):
     """A model behind an endpoint, configured for one agent."""
 

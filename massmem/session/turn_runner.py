@@ -34,6 +34,7 @@ from massmem.store.lookup import load_attachments, read_turns_backwards
 from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
+from massmem.turn.carry_out import complete_cut
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
@@ -314,6 +315,9 @@ class TurnRunner:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
             await self._emit(fail(message=GAVE_UP, hint=hint))
             return
+        if (completed := complete_cut(logged, TurnResult.of(logged).name)) is not None:
+            await self._emit(completed)
+            return
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(self._use_team_of(started, asks_for_it=asks_for_it))
@@ -413,6 +417,10 @@ class TurnRunner:
             command = f"massmem memory forget --everywhere --text {shlex.quote(statement)}"
             way = command if is_own else "DELETE /api/v1/memories/ID?everywhere=true, or Forget everywhere on the page"
             self._notices.append(f"a message forgets nothing; this does: {way}")
+        folder, may_write = self._config.variation.get("write_folder", ""), self._config.may_write
+        if folder and not may_write:
+            self._notices.append(f"no file in {folder} is changed: that can be allowed on the command line alone")
+        turn = replace(turn, write_folder=folder if may_write else "")
         return replace(turn, calibration=calibration, kind=RUNS[shape], is_own=is_own), agents
 
     async def _create_agents(

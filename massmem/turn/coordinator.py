@@ -26,6 +26,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.params import ParamSpec
+from massmem.core.report import CarriedOut
 from massmem.core.reporting import Authors, report_votes
 from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import (
@@ -43,6 +44,7 @@ from massmem.core.voting import Answer, Dissent, Tally
 from massmem.memory.budget import Budget
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, StepResult
+from massmem.turn.carry_out import add_outcome, carry_out
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
 from massmem.turn.outbox import Outbox, run_until
@@ -89,6 +91,8 @@ class Turn:
     """Both: see `TurnStarted`."""
     is_own: bool = False
     """The user of this machine asks: what the question names in this network may be read."""
+    write_folder: str = ""
+    """An agent program carries the answer out in it; "": nobody does."""
 
 
 async def run_turn(
@@ -185,6 +189,10 @@ class TurnRun:
                 self._notify(f"voices count by how often each agent was right: {voices}")
         for event in turn.replies:
             self.outbox.emit(event)
+        if turn.write_folder:
+            names = " or ".join(agent.name for agent in self._carriers)
+            may = f"{names} may change files and run commands in {turn.write_folder}"
+            self._notify(f"{may} once the council has answered")
 
     def _find_weights(self) -> dict[str, float]:
         calibration = self.policy.calibration if self.settings.weights == "measured" else None
@@ -486,7 +494,34 @@ class TurnRun:
         completed = self._build_completion(winner, judgement, form_error)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
+        if folder := self.turn.write_folder:
+            done = await self._carry_out(folder, completed)
+            fields = {"at": ev.now(), "usage": self.budget.usage, "limit": self.limit, "carried_out": done}
+            answer = add_outcome(completed.answer, done, self._name(done.agent_id))
+            completed = completed.model_copy(update={**fields, "answer": answer})
         self.outbox.emit(completed)
+
+    @property
+    def _carriers(self) -> list[Agent]:
+        """Agents that can carry an answer out."""
+        return [agent for agent in self.agents.values() if agent.config.backend.is_program]
+
+    async def _carry_out(self, folder: str, completed: ev.TurnCompleted) -> CarriedOut:
+        """Have the answer carried out by the winner, else by the first agent program; return what was done."""
+        carriers = sorted(self._carriers, key=lambda agent: agent.id != completed.winner)
+        reasons = {
+            "the agents are not sure of the answer": completed.verdict == "unsure",
+            "a limit ended the turn before": self.limit is not None,
+            "you did not want to wait": self._ends_now,
+            "no agent of the team is an agent program": not carriers,
+        }
+        if error := next((reason for reason, holds in reasons.items() if holds), ""):
+            return CarriedOut(folder, error=error)
+        task = Task(self.turn.question, self.tally.round, StepCost(), self.outbox)
+        done = await carry_out(carriers[0], folder, completed, task, self.budget, self._run_together)
+        if done.error and self.limit is not None:
+            done = replace(done, error=self._explain_limit(f"{self.settings.timeout:g} seconds were over")[0])
+        return done
 
     def _list_flaws(self, winner: ev.WinnerDecided, completed: ev.TurnCompleted) -> Iterator[str]:
         """Yield what the user should know of the answer."""
