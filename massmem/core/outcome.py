@@ -33,7 +33,6 @@ GAVE_UP = "the process that worked on this question died again and again, so tha
 _Progress = (
     ev.AnswerSubmitted | ev.BallotCast | ev.ToolCalled | ev.ToolReturned | ev.ContextCompressed | ev.ParamRequested
     | ev.UserReplied | ev.WinnerDecided | ev.AgentFailed | ev.DepthDecided | ev.ItemsGiven | ev.ItemsMerged
-    | ev.CarryOutStarted
 )  # fmt: skip
 """Steps that need not be done again when the turn is resumed."""
 

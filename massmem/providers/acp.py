@@ -167,7 +167,7 @@ class AcpProvider:
         async with self._starting:
             if self._link is None or self._link.is_broken:
                 await self.close()
-                link = _Link(self._backend, self._program, *self._files)
+                link = _Link(self._backend, self._program, self._files)
                 try:
                     await link.open(self._command)
                 except BaseException:
@@ -192,11 +192,9 @@ class AcpProvider:
 class _Link:
     """A running program and the connection to it."""
 
-    def __init__(
-        self, backend: BackendConfig, program: Program, read_file: ReadFile | None, writer: Writer | None
-    ) -> None:
+    def __init__(self, backend: BackendConfig, program: Program, files: _Files) -> None:
         self.is_broken = False
-        self._backend, self._program, self._read_file, self._writer = backend, program, read_file, writer
+        self._backend, self._program, (self._read_file, self._writer) = backend, program, files
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
         self._last_words = b""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -377,8 +375,8 @@ class _Link:
             case "fs/write_text_file" if self._writer is not None and not is_notification:
                 try:
                     self._writer.write(str(params.get("path")), str(params.get("content")))
-                except MassmemError as e:
-                    raise RequestError.invalid_params({"details": e.message}) from e
+                except (OSError, ValueError, RuntimeError) as e:
+                    raise RequestError.invalid_params({"details": str(e)}) from e
             case _ if not is_notification:
                 raise RequestError.method_not_found(str(method))
             case _:

@@ -37,11 +37,10 @@ lines; None: all. Raises InputError: it may not be read, or cannot."""
 
 
 class Writer(Protocol):
-    """A folder that an agent program may change, as far as it allows what is asked for."""
+    """A folder that an agent program may change. `write` raises OSError, ValueError, RuntimeError."""
 
     def allows(self, call: Mapping[str, Any]) -> bool: ...
-
-    def write(self, path: str, text: str) -> None: ...  # raises InputError
+    def write(self, path: str, text: str) -> None: ...
 
 
 class ChatProvider(Protocol):

@@ -309,14 +309,14 @@ class TurnRunner:
         asks_for_it: bool = False,
     ) -> None:
         """Go on with the turn, with the team with which it began; where that is gone, the turn fails."""
+        if (completed := complete_cut(logged, TurnResult.of(logged).names)) is not None:
+            await self._emit(completed)
+            return
         started = _find_start(logged)
         fail = partial(ev.TurnFailed, exit_code=TurnError.exit_code, usage=TurnResult.of(logged).usage)
         if count_deaths(logged) >= MAX_DEATHS:
             hint = "ask it in another way, or in smaller parts; to try it again as it is, continue the turn"
             await self._emit(fail(message=GAVE_UP, hint=hint))
-            return
-        if (completed := complete_cut(logged, TurnResult.of(logged).name)) is not None:
-            await self._emit(completed)
             return
         async with AsyncExitStack() as stack:
             try:
@@ -417,10 +417,14 @@ class TurnRunner:
             command = f"massmem memory forget --everywhere --text {shlex.quote(statement)}"
             way = command if is_own else "DELETE /api/v1/memories/ID?everywhere=true, or Forget everywhere on the page"
             self._notices.append(f"a message forgets nothing; this does: {way}")
-        folder, may_write = self._config.variation.get("write_folder", ""), self._config.may_write
-        if folder and not may_write:
-            self._notices.append(f"no file in {folder} is changed: that can be allowed on the command line alone")
-        turn = replace(turn, write_folder=folder if may_write else "")
+        folder, is_allowed = self._config.variation.get("write_folder", ""), self._config.may_write
+        if folder:
+            names = " or ".join(agent.display_name for agent in self._agents if agent.backend.is_program)
+            may = f"{names or 'nobody'} may change files and run commands in {folder} once the council has answered"
+            self._notices.append(
+                may if is_allowed else f"no file in {folder} is changed: only the command line allows it"
+            )
+        turn = replace(turn, write_folder=folder if is_allowed else "")
         return replace(turn, calibration=calibration, kind=RUNS[shape], is_own=is_own), agents
 
     async def _create_agents(

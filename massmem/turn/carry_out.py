@@ -7,13 +7,13 @@ asking is not ours to prevent: what has changed is read from the disk. A turn do
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, cast
 
 from massmem.core import events as ev
-from massmem.core.errors import InputError, MassmemError
+from massmem.core.errors import MassmemError
 from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, NoticeChunk, Reply, SearchChunk, clean_text
 from massmem.core.report import CarriedOut
 from massmem.core.text import one_line
@@ -23,20 +23,12 @@ from massmem.tools.toolbox import read_text_file
 from massmem.turn.agent import Agent
 from massmem.turn.request import Task, report_chunk
 
-_PROMPT = """{question}
-
-This is the answer on which the agents have settled:
-
-{answer}
-
-Carry it out now in {folder}: change the files and run the commands that it takes, there and nowhere else. Then say \
-what you changed, what you ran and with what result, and what is left."""
-_NAMING_KINDS = ("edit", "delete", "move")
-"""Of requests for permission: they have to say which files they are about."""
+_TASK = "Carry it out now in {}: change the files and run the commands that it takes, there and nowhere else. Then say \
+what you changed, what you ran and with what result, and what is left."
+_Run = Callable[..., Awaitable[None]]
 _PLACES = ("cwd", "workdir", "directory", "file", "files", "source", "destination")
 _SKIPPED = {".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache"}
 _MOST_FILES, _MOST_NAMED = 50_000, 20
-"""Of a folder that is compared, and in a text."""
 
 
 class FolderWriter:
@@ -45,34 +37,27 @@ class FolderWriter:
 
     def allows(self, call: Mapping[str, Any]) -> bool:
         paths, kind = list(_list_paths(call)), call.get("kind")
-        is_clear = bool(paths) if kind in _NAMING_KINDS else kind in ("read", "search", "execute")
-        with suppress(InputError):
-            return is_clear and all(map(self.find, paths))
+        is_clear = bool(paths) if kind in ("edit", "delete", "move") else kind in ("read", "search", "execute")
+        with suppress(OSError, ValueError, RuntimeError):
+            return is_clear and all(map(self._find, paths))
         return False
 
-    def find(self, path: str) -> Path:
-        """Return where a path leads, without links. Raises InputError: nothing may be changed there."""
-        try:
-            place = Path(self._root, Path(path).expanduser()).resolve()
-            names = place.relative_to(self._root).parts
-        except (OSError, ValueError, RuntimeError) as e:  # also where links go round
-            raise InputError(f"{path} is not in the folder that may be changed") from e
-        if ".git" in map(str.lower, names) or (names and is_secret("/".join(names))):
-            raise InputError(f"{path} may not be changed: it is git's own, or may hold secrets")
-        return place
-
     def write(self, path: str, text: str) -> None:
-        place = self.find(path)
-        try:
-            place.parent.mkdir(0o755, parents=True, exist_ok=True)
-            mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
-            with tempfile.TemporaryDirectory(dir=place.parent, prefix=".massmem-") as spare:
-                new = Path(spare, "new")
-                new.write_text(text, "utf-8", newline="")
-                new.chmod(mode)
-                new.replace(place)
-        except (OSError, UnicodeError) as e:
-            raise InputError(f"{path} cannot be written: {e}") from e
+        place = self._find(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".massmem-") as spare:
+            new = Path(spare, "new")
+            new.write_text(text, "utf-8", newline="")
+            new.chmod(place.stat().st_mode & 0o777 if place.exists() else 0o644)
+            new.replace(place)
+
+    def _find(self, path: str) -> Path:
+        """Return where a path leads, without links. Raises as `write`."""
+        place = Path(self._root, Path(path).expanduser()).resolve()
+        names = place.relative_to(self._root).parts
+        if ".git" in map(str.lower, names) or (names and is_secret("/".join(names))):
+            raise ValueError(f"{path} may not be changed: it is git's own, or may hold secrets")
+        return place
 
     def take_snapshot(self) -> dict[str, tuple[int, int]] | None:
         """Return size and time of each file, without those of git, packages and caches; None: there are too many."""
@@ -90,35 +75,26 @@ class FolderWriter:
 
 def _list_paths(value: Any, key: str = "") -> Iterator[str]:
     """Yield the paths that a request for permission names. In `changes`, as Codex has them, they are the keys."""
-    if isinstance(value, dict):
-        for name, inner in cast("dict[str, Any]", value).items():
-            yield from [name] if key == "changes" else _list_paths(inner, name)
-    elif isinstance(value, list):
-        for inner in cast("list[Any]", value):
-            yield from _list_paths(inner, key)
-    elif isinstance(value, str) and ("path" in key.lower() or key in _PLACES):
+    if isinstance(value, str) and ("path" in key.lower() or key in _PLACES):
         yield value
+    inside: Any = value
+    items = inside.items() if isinstance(value, dict) else [(key, v) for v in inside] if isinstance(value, list) else ()
+    for name, inner in items:
+        yield from [name] if key == "changes" and name != key else _list_paths(inner, name)
 
 
 async def carry_out(
-    agent: Agent,
-    folder: str,
-    completed: ev.TurnCompleted,
-    task: Task,
-    budget: Budget,
-    run: Callable[[list[Callable[[], Coroutine[Any, Any, None]]]], Awaitable[None]],
+    agent: Agent, folder: str, completed: ev.TurnCompleted, task: Task, budget: Budget, run: _Run
 ) -> CarriedOut:
-    """Store that it begins, start the agent's program anew for writing, and let it work; return what was done.
-
-    run: ends the work when the turn has to end.
-    """
+    """Store that it begins, start the agent's program anew for writing, and let it work; return what was done."""
     from massmem.providers.acp import AcpFactory
 
     writer, reply, error, emit = FolderWriter(folder), Reply(), "it was stopped", task.outbox.emit
     before = await asyncio.to_thread(writer.take_snapshot)
     emit(ev.CarryOutStarted(agent_id=agent.id, folder=folder, completed=completed.model_dump()))
     await task.outbox.wait_until_stored()
-    text = _PROMPT.format(question=task.question, answer=completed.answer, folder=folder)
+    parts = task.question, "This is the answer on which the agents have settled:", completed.answer
+    text = "\n\n".join((*parts, _TASK.format(folder)))
 
     async def work() -> None:
         nonlocal error
@@ -147,30 +123,27 @@ async def carry_out(
     return CarriedOut(folder, agent.id, clean_text(reply.text).strip(), changes, error)
 
 
-def complete_cut(events: Sequence[ev.Event], name: Callable[[str], str]) -> ev.TurnCompleted | None:
-    """Return the end of a turn that was cut off while its answer was carried out; None: that had not begun.
-
-    name: of an agent, by its id.
-    """
+def complete_cut(events: Sequence[ev.Event], names: Mapping[str, str]) -> ev.TurnCompleted | None:
+    """Return the end of a turn that was cut off while its answer was carried out; None: that had not begun."""
     start = next((event for event in events if isinstance(event, ev.CarryOutStarted)), None)
-    completed = start and ev.read_event(start.completed)
-    if start is None or not isinstance(completed, ev.TurnCompleted):
+    if start is None:
         return None
     done = CarriedOut(start.folder, start.agent_id, error="it was interrupted while it was changing files")
-    answer = add_outcome(completed.answer, done, name(start.agent_id))
-    return completed.model_copy(update={"at": ev.now(), "answer": answer, "carried_out": done})
+    completed = cast("ev.TurnCompleted", ev.read_event(start.completed))
+    return add_outcome(completed, done, names.get(start.agent_id, start.agent_id))
 
 
-def add_outcome(answer: str, done: CarriedOut, name: str) -> str:
-    """Return the final answer with what was done: as the disk shows it, then as the agent, with this name, says."""
+def add_outcome(completed: ev.TurnCompleted, done: CarriedOut, name: str) -> ev.TurnCompleted:
+    """Return the end of the turn with what was done: as the disk shows it, then as the agent, with this name, says."""
     files = [path if how == "changed" else f"{path} ({how})" for path, how in (done.changes or {}).items()]
     what = f"no file in {done.folder} has changed"
     if done.changes is None:
         what = f"the files in {done.folder} were not compared: look at them (`git status`)"
     elif files:
-        listed = ", ".join([*files[:_MOST_NAMED], *["..."] * (len(files) > _MOST_NAMED)])
+        listed = ", ".join(files[:_MOST_NAMED]) + ", ..." * (len(files) > _MOST_NAMED)
         what = f"changed {len(files)} file{'s' * (len(files) > 1)} in {done.folder}: {listed}"
     head = f"{name} did not finish ({done.error}); {what}." if done.error else f"Carried out by {name}: {what}."
     if not done.agent_id:
         head = f"Not carried out in {done.folder}: {done.error}."
-    return "\n\n".join(filter(None, (answer, "---", head, done.text)))
+    answer = "\n\n".join(filter(None, (completed.answer, "---", head, done.text)))
+    return completed.model_copy(update={"at": ev.now(), "answer": answer, "carried_out": done})

@@ -189,10 +189,6 @@ class TurnRun:
                 self._notify(f"voices count by how often each agent was right: {voices}")
         for event in turn.replies:
             self.outbox.emit(event)
-        if turn.write_folder:
-            names = " or ".join(agent.name for agent in self._carriers)
-            may = f"{names} may change files and run commands in {turn.write_folder}"
-            self._notify(f"{may} once the council has answered")
 
     def _find_weights(self) -> dict[str, float]:
         calibration = self.policy.calibration if self.settings.weights == "measured" else None
@@ -494,31 +490,22 @@ class TurnRun:
         completed = self._build_completion(winner, judgement, form_error)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
-        if folder := self.turn.write_folder:
-            done = await self._carry_out(folder, completed)
-            fields = {"at": ev.now(), "usage": self.budget.usage, "limit": self.limit, "carried_out": done}
-            answer = add_outcome(completed.answer, done, self._name(done.agent_id))
-            completed = completed.model_copy(update={**fields, "answer": answer})
+        if self.turn.write_folder:
+            done = await self._carry_out(self.turn.write_folder, completed)
+            completed = add_outcome(completed, done, self._name(done.agent_id))
+            completed = completed.model_copy(update={"usage": self.budget.usage, "limit": self.limit})
         self.outbox.emit(completed)
-
-    @property
-    def _carriers(self) -> list[Agent]:
-        """Agents that can carry an answer out."""
-        return [agent for agent in self.agents.values() if agent.config.backend.is_program]
 
     async def _carry_out(self, folder: str, completed: ev.TurnCompleted) -> CarriedOut:
         """Have the answer carried out by the winner, else by the first agent program; return what was done."""
-        carriers = sorted(self._carriers, key=lambda agent: agent.id != completed.winner)
-        reasons = {
-            "the agents are not sure of the answer": completed.verdict == "unsure",
-            "a limit ended the turn before": self.limit is not None,
-            "you did not want to wait": self._ends_now,
-            "no agent of the team is an agent program": not carriers,
-        }
-        if error := next((reason for reason, holds in reasons.items() if holds), ""):
-            return CarriedOut(folder, error=error)
+        programs = [agent for agent in self.agents.values() if agent.config.backend.is_program]
+        error = "the agents are not sure of the answer" if completed.verdict == "unsure" else ""
+        error = error or ("the turn had to end before" if self._asks_no_more else "")
+        if error or not programs:
+            return CarriedOut(folder, error=error or "no agent of the team is an agent program")
+        agent = next((agent for agent in programs if agent.id == completed.winner), programs[0])
         task = Task(self.turn.question, self.tally.round, StepCost(), self.outbox)
-        done = await carry_out(carriers[0], folder, completed, task, self.budget, self._run_together)
+        done = await carry_out(agent, folder, completed, task, self.budget, self._run_together)
         if done.error and self.limit is not None:
             done = replace(done, error=self._explain_limit(f"{self.settings.timeout:g} seconds were over")[0])
         return done
