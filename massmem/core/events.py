@@ -363,12 +363,12 @@ class TurnCompleted(SourceEvent):
     """As in `answer_submitted`, of the model that wrote `answer`."""
     report: Report | None = None
     """Who says what, with `coordination.presentation: report`."""
-    carried_out: CarriedOut | None = None
-    """What an agent program did in the folder that the user allowed it to change; `answer` ends with it, for people."""
     no_facts: bool = False
     """No model reads the turn for facts: it was imported without them."""
     spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
     """`usage` of all runs by what it was for, as in all ends of a turn; empty in old logs."""
+    carried_out: CarriedOut | None = None
+    """What an agent program did in the folder that the user allowed it to change; `answer` ends with it, for people."""
 
 
 class TurnFailed(EventBase):

@@ -390,8 +390,8 @@ class _Link:
         kind, kinds = call.get("kind"), _ALLOWED if self._backend.allow is None else self._backend.allow
         is_named = kind in kinds if self._writer is None or kind == "fetch" else self._writer.allows(call)
         allowed = updates is not None and is_named
-        if updates is not None and not allowed:
-            updates.put_nowait({"sessionUpdate": "refused", **call})
+        if updates is not None:
+            updates.put_nowait({**call, "sessionUpdate": "tool_call" if allowed else "refused", "status": "decided"})
         kind = "allow_once" if allowed else "reject_once"
         option = next((o.get("optionId") for o in list_objects(params, "options") if o.get("kind") == kind), None)
         outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}

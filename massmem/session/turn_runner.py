@@ -309,9 +309,6 @@ class TurnRunner:
         asks_for_it: bool = False,
     ) -> None:
         """Go on with the turn, with the team with which it began; where that is gone, the turn fails."""
-        if (completed := complete_cut(logged, TurnResult.of(logged).names)) is not None:
-            await self._emit(completed)
-            return
         started = _find_start(logged)
         fail = partial(ev.TurnFailed, exit_code=TurnError.exit_code, usage=TurnResult.of(logged).usage)
         if count_deaths(logged) >= MAX_DEATHS:
@@ -345,7 +342,10 @@ class TurnRunner:
         )
         resumed = self._build_resumption(turn)
         await self._emit(resumed)  # before anything else is done: a turn may kill its process at once
-        await self._run(replace(turn, events=[*turn.events, resumed]))
+        if (completed := complete_cut(logged, resumed.names)) is not None:
+            await self._emit(completed)
+        else:
+            await self._run(replace(turn, events=[*turn.events, resumed]))
 
     async def _load(self, pending: TurnRecord) -> list[ev.Event]:
         """Return what the log holds of the turn, and begin its dialog."""
@@ -486,7 +486,7 @@ class TurnRunner:
             for event in batch:
                 self._trace.feed(event)
             self._is_open = not isinstance(self._last, TurnEnd)
-        if isinstance(last, ev.TurnCompleted):
+        if isinstance(last, ev.TurnCompleted) and self._providers:  # else nobody was asked
             tokens = last.usage.prompt + last.usage.completion
             log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
             self._history.prepare_next(self._session_id, self._turn, last.answer, self._providers)
