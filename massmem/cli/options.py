@@ -488,7 +488,7 @@ def ask(
         raise typer.Exit
     if new_home:
         Registry(massmem_home()).set_aside()
-    options = RunOptions(
+    return _refuse_contradictions(RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
         config=config, model=model, solo=solo, full=full, shape=shape, job=job, system=system, session_id=session_id,
@@ -496,8 +496,7 @@ def ask(
         show=show, limits=_check_limits(timeout, max_cost, max_tokens), no_store=no_store, list_sessions=list_sessions,
         output=output or ("json" if as_json and not list_sessions else None), is_single=is_single, as_json=as_json,
         debug=debug, quiet=quiet, hides_reasoning=hides_reasoning, strict=strict, wait=wait, write_folder=allow_write,
-    )  # fmt: skip
-    return _refuse_contradictions(options)
+    ))  # fmt: skip
 
 
 def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import Abilities
@@ -36,11 +36,11 @@ ReadFile = Callable[[str, str, int, int | None], Awaitable[str]]
 lines; None: all. Raises InputError: it may not be read, or cannot."""
 
 
-class Writer(Protocol):
-    """A folder that an agent program may change. `write` raises OSError, ValueError, RuntimeError."""
+class Writer(NamedTuple):
+    """Of a folder that an agent program may change. `write` raises OSError, ValueError, RuntimeError."""
 
-    def allows(self, call: Mapping[str, Any]) -> bool: ...
-    def write(self, path: str, text: str) -> None: ...
+    allows: Callable[[Mapping[str, Any]], bool]
+    write: Callable[[str, str], None]
 
 
 class ChatProvider(Protocol):

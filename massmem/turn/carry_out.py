@@ -7,7 +7,7 @@ asking is not ours to prevent: what has changed is read from the disk. A turn do
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, Notic
 from massmem.core.report import CarriedOut
 from massmem.core.text import one_line
 from massmem.memory.budget import Budget
+from massmem.providers.base import Writer
 from massmem.tools.folder import is_secret, show_name
 from massmem.tools.toolbox import read_text_file
 from massmem.turn.agent import Agent
@@ -25,7 +26,6 @@ from massmem.turn.request import Task, report_chunk
 
 _TASK = "Carry it out now in {}: change the files and run the commands that it takes, there and nowhere else. Then say \
 what you changed, what you ran and with what result, and what is left."
-_Run = Callable[..., Awaitable[None]]
 _PLACES = ("cwd", "workdir", "directory", "file", "files", "source", "destination")
 _SKIPPED = {".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache"}
 _MOST_FILES, _MOST_NAMED = 50_000, 20
@@ -84,7 +84,7 @@ def _list_paths(value: Any, key: str = "") -> Iterator[str]:
 
 
 async def carry_out(
-    agent: Agent, folder: str, completed: ev.TurnCompleted, task: Task, budget: Budget, run: _Run
+    agent: Agent, folder: str, completed: ev.TurnCompleted, task: Task, budget: Budget, run: Callable[..., Any]
 ) -> CarriedOut:
     """Store that it begins, start the agent's program anew for writing, and let it work; return what was done."""
     from massmem.providers.acp import AcpFactory
@@ -99,7 +99,7 @@ async def carry_out(
     async def work() -> None:
         nonlocal error
         backend = agent.config.backend.model_copy(update={"folder": folder})
-        factory = AcpFactory(read_text_file, writer)
+        factory = AcpFactory(read_text_file, Writer(writer.allows, writer.write))
         try:
             provider = budget.limit(agent.id, backend, factory.open(backend))
             request = ChatRequest((ChatMessage("user", text),), "carry_out", agent.id)

@@ -64,7 +64,7 @@ def ask(folder: Path, how: str, *options: str, others: tuple[Any, ...] = (), **b
     return json.loads(ran.stdout) | {"code": ran.returncode, "stderr": ran.stderr.decode()}
 
 
-def test_what_was_done_is_read_from_the_disk_and_ends_the_answer(folder: Path, home: Path) -> None:
+def test_end_of_the_answer_says_what_the_disk_shows(folder: Path, home: Path) -> None:
     result = ask(folder, "edit run delete write")
     changes = {"a.py": "changed", "made": "new", "old.py": "deleted", "tests/b.py": "new"}
     assert (result["code"], result["carried_out"]["changes"]) == (0, changes)
@@ -86,7 +86,7 @@ def test_what_was_done_is_read_from_the_disk_and_ends_the_answer(folder: Path, h
 
 
 @pytest.mark.parametrize("how", ["outside", "link", "secret", "git", "anything", "write"])
-def test_what_is_outside_secret_or_not_named_is_refused(folder: Path, home: Path, how: str) -> None:
+def test_request_for_what_is_outside_secret_or_not_named_is_refused(folder: Path, home: Path, how: str) -> None:
     before = list_files(folder)
     result = ask(folder, how)
     assert list_files(folder) == before | ({"project/tests/b.py": "y = 1\n"} if how == "write" else {})
