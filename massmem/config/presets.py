@@ -44,6 +44,8 @@ class Program:
     """Below the user's home: its settings, its login and its sessions, which a sandbox leaves to it."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Set for it, so that it changes nothing where its modes alone do not hold it."""
+    asks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Set instead where it may change files, so that it asks before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ _PROGRAMS: dict[str, Program] = {
         ("opencode", "acp"), "npm install -g opencode-ai", "opencode auth login",
         (".config/opencode", ".local/share/opencode", ".local/state/opencode", ".cache/opencode"),
         {"OPENCODE_PERMISSION": '{"edit": "deny", "bash": "deny", "external_directory": "deny"}'},
+        {"OPENCODE_PERMISSION": '{"edit": "ask", "bash": "ask", "external_directory": "deny"}'},
     ),
     "qwen-code": Program(("qwen", "--acp"), "npm install -g @qwen-code/qwen-code", "qwen auth", (".qwen",)),
 }  # fmt: skip

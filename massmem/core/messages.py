@@ -205,7 +205,9 @@ def remove_description(question: str, description: str) -> str:
 
 
 Role = Literal["system", "user", "assistant", "tool"]
-Purpose = Literal["answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check"]
+Purpose = Literal[
+    "answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check", "carry_out"
+]  # fmt: skip
 FORMS: tuple[Purpose, ...] = ("report", "items", "check")
 """What agents fill in: nobody reads it as it comes, and half of it is worth nothing."""
 ToolChoice = Literal["required", "auto", "none"]

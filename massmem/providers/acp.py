@@ -54,7 +54,7 @@ from massmem.core.messages import (
 )
 from massmem.core.redact import redact_line
 from massmem.isolation import guard_command
-from massmem.providers.base import ProviderFactory, ReadFile, encode_data, read_count, read_usage
+from massmem.providers.base import ProviderFactory, ReadFile, Writer, encode_data, read_count, read_usage
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -74,7 +74,12 @@ _ALLOWED = ("read", "search")
 
 _READING_MODES = ("read-only", "plan", "ask", "chat")
 """Names of modes in which programs change nothing, the best first; some are the end of an address, behind a #."""
-_VERBS = {"read": "reads", "search": "searches", "fetch": "fetches", "execute": "runs", "think": "thinks about"}
+_WRITING_MODES = ("default", "build", "agent", "approve", "smart_approve", "code", "auto")
+"""Of modes in which they change files, and ask before; in Codex's `auto`, before they leave the folder."""
+_VERBS = {
+    "read": "reads", "search": "searches", "fetch": "fetches", "execute": "runs", "think": "thinks about",
+    "edit": "edits", "delete": "deletes", "move": "moves",
+}  # fmt: skip
 _FINISH: Mapping[str, FinishReason] = {"end_turn": "stop", "max_tokens": "length", "max_turn_requests": "length"}
 
 _ROLES = {"user": "The user", "assistant": "You", "system": "Instructions", "tool": "A tool"}
@@ -82,14 +87,16 @@ _AS_TEXT = "Answer in the text of your reply. Change no files and run nothing th
 _AS_JSON = "Your whole reply is one JSON value that fits this JSON Schema, without anything before or after it:"
 
 Json = dict[str, Any]
+_Files = tuple[ReadFile | None, Writer | None]
 
 
 class AcpFactory(ProviderFactory):
     """Opens agent programs, one process for each agent."""
 
-    def __init__(self, read_file: ReadFile | None = None) -> None:
-        """read_file: None: programs read by themselves, without our rules for secrets."""
-        self._read_file = read_file
+    def __init__(self, read_file: ReadFile | None = None, writer: Writer | None = None) -> None:
+        """read_file: None: programs read by themselves, without our rules for secrets. writer: of their folder, which
+        they may change; None: they may not."""
+        self._files: _Files = read_file, writer
         self._programs: list[AcpProvider] = []
 
     def open(self, backend: BackendConfig) -> "AcpProvider":
@@ -105,7 +112,7 @@ class AcpFactory(ProviderFactory):
         ):
             if name and shutil.which(name) is None:
                 raise InputError(f"{backend.type}: there is no program {name}", hint)
-        self._programs.append(AcpProvider(backend, program, command, self._read_file))
+        self._programs.append(AcpProvider(backend, program, command, self._files))
         return self._programs[-1]
 
     async def close(self) -> None:
@@ -130,11 +137,9 @@ async def try_program(backend: BackendConfig, *, starts: bool = True) -> str:
 class AcpProvider:
     """One agent's program."""
 
-    def __init__(
-        self, backend: BackendConfig, program: Program, command: Sequence[str], read_file: ReadFile | None
-    ) -> None:
+    def __init__(self, backend: BackendConfig, program: Program, command: Sequence[str], files: _Files) -> None:
         self.price = price_of(backend, os.environ)
-        self._backend, self._program, self._command, self._read_file = backend, program, command, read_file
+        self._backend, self._program, self._command, self._files = backend, program, command, files
         self._link: _Link | None = None
         self._starting = asyncio.Lock()
         # What a program did before it failed would be done twice.
@@ -172,7 +177,7 @@ class AcpProvider:
         async with self._starting:
             if self._link is None or self._link.is_broken:
                 await self.close()
-                link = _Link(self._backend, self._program, self._read_file)
+                link = _Link(self._backend, self._program, self._files)
                 try:
                     await link.open(self._command)
                 except BaseException:
@@ -205,11 +210,11 @@ class AcpProvider:
 class _Link:
     """A running program and the connection to it."""
 
-    def __init__(self, backend: BackendConfig, program: Program, read_file: ReadFile | None) -> None:
+    def __init__(self, backend: BackendConfig, program: Program, files: _Files) -> None:
         self.is_broken = False
         self.takes: Json = {}
         """What a prompt may hold beside text."""
-        self._backend, self._program, self._read_file = backend, program, read_file
+        self._backend, self._program, (self._read_file, self._writer) = backend, program, files
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
         self._idle: dict[str, list[object]] = {}
         """What idle sessions hold."""
@@ -226,22 +231,22 @@ class _Link:
             self._scratch = tempfile.TemporaryDirectory(prefix="massmem-")
         self.folder = str(expand_home(self._backend.folder or cast("Any", self._scratch).name).resolve())
         if self._backend.sandbox:
-            command = build_sandbox(command, self.folder, self._program)
+            command = build_sandbox(command, self.folder, self._program, may_write=self._writer is not None)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
         # With a key of massmem's a program would bill that, and not the subscription that it is logged in with.
         own = {name: value for name, value in os.environ.items() if name not in ADDED_VARIABLES}
-        environment = {**own, **self._program.environment}
+        environment = {**own, **(self._program.environment if self._writer is None else self._program.asks)}
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *guard_command(command), cwd=self.folder, env=environment, limit=_MAX_LINE,
-                start_new_session=True, **pipes,
+                start_new_session=True, umask=-1 if self._writer is None else 0o022, **pipes,
             )  # fmt: skip
         except OSError as e:
             raise ProviderConnectionError(f"{self._backend.type} does not start: {e.strerror}") from e
         self._reading = asyncio.create_task(self._read_stderr(process))
         self._connection = Connection(self._answer, Messages(process.stdout, process.stdin, self._sessions))
         can_read = self._read_file is not None and bool(self._backend.folder)
-        abilities = {"fs": {"readTextFile": can_read, "writeTextFile": False}, "terminal": False}
+        abilities = {"fs": {"readTextFile": can_read, "writeTextFile": self._writer is not None}, "terminal": False}
         about = {"name": "massmem", "version": "1"}
         hello = {"protocolVersion": VERSION, "clientCapabilities": abilities, "clientInfo": about}
         reply = await self._ask("initialize", hello)
@@ -280,6 +285,9 @@ class _Link:
                     f"{self._backend.type} has no model {self._backend.model}", "leave out backend.model"
                 )
         modes = [str(mode.get("id")) for mode in list_objects(reply.get("modes"), "availableModes")]
+        if self._writer is not None:
+            await self._set(session, reply, "mode", _WRITING_MODES, modes)
+            return session, ""
         # What its environment holds needs no mode, in which it would only write plans.
         holds = self._program.environment or await self._set(session, reply, "mode", _READING_MODES, modes)
         notice = "" if holds or self._has_warned or self._backend.sandbox else (
@@ -402,6 +410,11 @@ class _Link:
                 except MassmemError as e:
                     raise RequestError.invalid_params({"details": e.message}) from e
                 return {"content": text}
+            case "fs/write_text_file" if self._writer is not None and not is_notification:
+                try:
+                    self._writer.write(str(params.get("path")), str(params.get("content")))
+                except (OSError, ValueError, RuntimeError) as e:
+                    raise RequestError.invalid_params({"details": str(e)}) from e
             case _ if not is_notification:
                 raise RequestError.method_not_found(str(method))
             case _:
@@ -412,11 +425,11 @@ class _Link:
         """Return the answer to a request for permission: no, unless the configuration allows its kind."""
         call = params.get("toolCall")
         call = cast("Json", call) if isinstance(call, dict) else {}
-        allowed = updates is not None and call.get("kind") in (
-            _ALLOWED if self._backend.allow is None else self._backend.allow
-        )
-        if updates is not None and not allowed:
-            updates.put_nowait({"sessionUpdate": "refused", **call})
+        kind, kinds = call.get("kind"), _ALLOWED if self._backend.allow is None else self._backend.allow
+        is_named = kind in kinds if self._writer is None or kind == "fetch" else self._writer.allows(call)
+        allowed = updates is not None and is_named
+        if updates is not None:
+            updates.put_nowait({**call, "sessionUpdate": "tool_call" if allowed else "refused", "status": "decided"})
         kind = "allow_once" if allowed else "reject_once"
         option = next((o.get("optionId") for o in list_objects(params, "options") if o.get("kind") == kind), None)
         outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
@@ -542,7 +555,8 @@ def write_prompt(request: ChatRequest) -> str:
     rest = [message for message in request.messages if message.role != "system"]
     parts = [*system, *(f"{_ROLES[message.role]}:\n{message.content}" for message in rest[:-1])]
     parts += [message.content for message in rest[-1:]]
-    parts.append(_AS_TEXT)
+    if request.purpose != "carry_out":
+        parts.append(_AS_TEXT)
     if request.schema is not None:
         parts.append(f"{_AS_JSON}\n{json.dumps(request.schema, ensure_ascii=False)}")
     return clean_text("\n\n".join(parts))
@@ -597,14 +611,14 @@ def find_value(choices: Sequence[str], values: Sequence[str]) -> str:
     return next((ends[name] for name in choices if name in ends), "")
 
 
-def build_sandbox(command: Sequence[str], folder: str, program: Program) -> list[str]:
-    """Return the command of bubblewrap that lets a program read its folder, and write its own settings alone."""
+def build_sandbox(command: Sequence[str], folder: str, program: Program, *, may_write: bool = False) -> list[str]:
+    """Return the command of bubblewrap that lets a program read its folder (or write it), and write its settings."""
     place = Path(shutil.which(command[0]) or command[0])
     package = next((path for path in place.resolve().parents if path.name == "node_modules"), place.resolve().parent)
     system = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/run/systemd/resolve")
     visible = [*system, str(place.parent), str(package), folder]
     home = Path.home()
-    own = [str(home / name) for name in program.folders]
+    own = [*(str(home / name) for name in program.folders), *([folder] if may_write else [])]
     binds = [part for path in visible for part in ("--ro-bind-try", path, path)]
     binds += [part for path in own for part in ("--bind-try", path, path)]
     base = ["bwrap", "--die-with-parent", "--unshare-pid", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]

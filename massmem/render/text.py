@@ -373,7 +373,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies",
+    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies", "completed", "carried_out",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

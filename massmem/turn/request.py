@@ -138,7 +138,7 @@ class RequestSender:
         # Before the prompt is counted: that needs the model, and what is not shown looks like a standstill.
         async with aclosing(self._provider.prepare()) as chunks:
             async for chunk in chunks:
-                step.outbox.emit(self._report(step.round, chunk))
+                step.outbox.emit(report_chunk(self._config, step.round, chunk))
         compressor, round_, emit = self._compressor, step.round, step.outbox.emit
         overflow: ContextOverflow | None = None
         compression = await compressor.compress_if_due(step.prompt, round_)
@@ -262,7 +262,7 @@ class RequestSender:
                                 )
                             )
                         case ActivityChunk() | SearchChunk() | NoticeChunk():
-                            emit(self._report(step.round, chunk))
+                            emit(report_chunk(self._config, step.round, chunk))
                         case _:
                             pass
         finally:
@@ -309,17 +309,18 @@ class RequestSender:
     def _delta(self, round_: int, channel: ev.Channel, text: str) -> ev.AgentDelta:
         return ev.AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
 
-    def _report(
-        self, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
-    ) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
-        match chunk:
-            case ActivityChunk(activity, share, what):
-                what = one_line(what, _LONGEST_QUERY)
-                return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share, what=what)
-            case SearchChunk(query):
-                return ev.WebSearched(agent_id=self._id, round=round_, query=one_line(query, _LONGEST_QUERY))
-            case NoticeChunk(text):
-                return ev.Notice(message=f"{self._config.name or self._id}: {text}")
+
+def report_chunk(
+    config: AgentConfig, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
+) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
+    match chunk:
+        case ActivityChunk(activity, share, what):
+            what = one_line(what, _LONGEST_QUERY)
+            return ev.AgentBusy(agent_id=config.id, round=round_, activity=activity, share=share, what=what)
+        case SearchChunk(query):
+            return ev.WebSearched(agent_id=config.id, round=round_, query=one_line(query, _LONGEST_QUERY))
+        case NoticeChunk(text):
+            return ev.Notice(message=f"{config.name or config.id}: {text}")
 
 
 def measure_context(
