@@ -5,7 +5,7 @@ import os
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import PRESETS, Kind
-from massmem.providers.base import ChatProvider, ProviderFactory, ReadFile
+from massmem.providers.base import ChatProvider, OpenFolder, ProviderFactory
 from massmem.providers.endpoints import check_key
 from massmem.providers.learnt import LearntModels
 from massmem.providers.retry import LocalPauses, Pauses
@@ -17,17 +17,17 @@ class Providers:
     """Opens providers. Agents with the same endpoint and key share one HTTP client, those with one file one model."""
 
     def __init__(
-        self, learnt: LearntModels | None = None, pauses: Pauses | None = None, read_file: ReadFile | None = None
+        self, learnt: LearntModels | None = None, pauses: Pauses | None = None, open_folder: OpenFolder | None = None
     ) -> None:
         """learnt: what servers have refused before; None: nothing, and it is forgotten with this object.
 
         pauses: of endpoints that want no requests; None: only this object's providers know of them.
 
-        read_file: reads for agent programs; None: they read by themselves.
+        open_folder: of agent programs; None: they are allowed nothing that they ask for.
         """
         self._learnt = learnt or LearntModels()
         self._pauses = pauses or LocalPauses()
-        self._read_file = read_file
+        self._open_folder = open_folder
         self._factories: dict[Kind, ProviderFactory] = {}
         self._lock = asyncio.Lock()
 
@@ -69,7 +69,7 @@ class Providers:
             case "acp":
                 from massmem.providers.acp import AcpFactory
 
-                return AcpFactory(self._read_file)
+                return AcpFactory(self._open_folder)
             case "local":
                 from massmem.providers.local import LocalFactory
 

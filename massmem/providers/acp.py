@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -54,7 +55,7 @@ from massmem.core.messages import (
 )
 from massmem.core.redact import redact_line
 from massmem.isolation import guard_command
-from massmem.providers.base import ProviderFactory, ReadFile, Writer, encode_data, read_count, read_usage
+from massmem.providers.base import FolderAccess, OpenFolder, ProviderFactory, encode_data, read_count, read_usage
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -70,7 +71,8 @@ _LAST_WORDS = 2_000
 _LOGIN_NEEDED = -32_000
 """The error of an agent that nobody has logged in."""
 
-_ALLOWED = ("read", "search")
+_READING, _WRITING = ("read", "search"), ("read", "search", "edit", "delete", "move", "execute")
+"""Kinds of calls that are allowed where the configuration says nothing, and where the program may change files."""
 
 _READING_MODES = ("read-only", "plan", "ask", "chat")
 """Names of modes in which programs change nothing, the best first; some are the end of an address, behind a #."""
@@ -87,16 +89,14 @@ _AS_TEXT = "Answer in the text of your reply. Change no files and run nothing th
 _AS_JSON = "Your whole reply is one JSON value that fits this JSON Schema, without anything before or after it:"
 
 Json = dict[str, Any]
-_Files = tuple[ReadFile | None, Writer | None]
 
 
 class AcpFactory(ProviderFactory):
     """Opens agent programs, one process for each agent."""
 
-    def __init__(self, read_file: ReadFile | None = None, writer: Writer | None = None) -> None:
-        """read_file: None: programs read by themselves, without our rules for secrets. writer: of their folder, which
-        they may change; None: they may not."""
-        self._files: _Files = read_file, writer
+    def __init__(self, open_folder: OpenFolder | None = None, *, may_write: bool = False) -> None:
+        """open_folder: None: programs may do nothing that they ask for. may_write: they may change their folder."""
+        self._open_folder, self._may_write = open_folder, may_write
         self._programs: list[AcpProvider] = []
 
     def open(self, backend: BackendConfig) -> "AcpProvider":
@@ -112,7 +112,8 @@ class AcpFactory(ProviderFactory):
         ):
             if name and shutil.which(name) is None:
                 raise InputError(f"{backend.type}: there is no program {name}", hint)
-        self._programs.append(AcpProvider(backend, program, command, self._files))
+        make_link = partial(_Link, backend, program, command, self._open_folder, may_write=self._may_write)
+        self._programs.append(AcpProvider(backend, make_link))
         return self._programs[-1]
 
     async def close(self) -> None:
@@ -137,9 +138,9 @@ async def try_program(backend: BackendConfig, *, starts: bool = True) -> str:
 class AcpProvider:
     """One agent's program."""
 
-    def __init__(self, backend: BackendConfig, program: Program, command: Sequence[str], files: _Files) -> None:
+    def __init__(self, backend: BackendConfig, make_link: "Callable[[], _Link]") -> None:
         self.price = price_of(backend, os.environ)
-        self._backend, self._program, self._command, self._files = backend, program, command, files
+        self._backend, self._make_link = backend, make_link
         self._link: _Link | None = None
         self._starting = asyncio.Lock()
         # What a program did before it failed would be done twice.
@@ -177,9 +178,9 @@ class AcpProvider:
         async with self._starting:
             if self._link is None or self._link.is_broken:
                 await self.close()
-                link = _Link(self._backend, self._program, self._files)
+                link = self._make_link()
                 try:
-                    await link.open(self._command)
+                    await link.open()
                 except BaseException:
                     await link.close()
                     raise
@@ -210,11 +211,16 @@ class AcpProvider:
 class _Link:
     """A running program and the connection to it."""
 
-    def __init__(self, backend: BackendConfig, program: Program, files: _Files) -> None:
+    def __init__(
+        self, backend: BackendConfig, program: Program, command: Sequence[str], open_folder: OpenFolder | None, *,
+        may_write: bool,
+    ) -> None:  # fmt: skip
         self.is_broken = False
         self.takes: Json = {}
         """What a prompt may hold beside text."""
-        self._backend, self._program, (self._read_file, self._writer) = backend, program, files
+        self._backend, self._program, self._command = backend, program, command
+        self._open_folder, self._may_write = open_folder, may_write
+        self._access: FolderAccess | None = None
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
         self._idle: dict[str, list[object]] = {}
         """What idle sessions hold."""
@@ -225,28 +231,30 @@ class _Link:
         self._reading: asyncio.Task[None] | None = None
         self._has_warned = False
 
-    async def open(self, command: Sequence[str]) -> None:
+    async def open(self) -> None:
         """Start the program and agree on the protocol. Raises ProviderError."""
         if not self._backend.folder:
             self._scratch = tempfile.TemporaryDirectory(prefix="massmem-")
         self.folder = str(expand_home(self._backend.folder or cast("Any", self._scratch).name).resolve())
+        self._access = self._open_folder and self._open_folder(self.folder)
+        command = self._command
         if self._backend.sandbox:
-            command = build_sandbox(command, self.folder, self._program, may_write=self._writer is not None)
+            command = build_sandbox(command, self.folder, self._program, may_write=self._may_write)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
         # With a key of massmem's a program would bill that, and not the subscription that it is logged in with.
         own = {name: value for name, value in os.environ.items() if name not in ADDED_VARIABLES}
-        environment = {**own, **(self._program.environment if self._writer is None else self._program.asks)}
+        environment = {**own, **(self._program.asks if self._may_write else self._program.environment)}
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *guard_command(command), cwd=self.folder, env=environment, limit=_MAX_LINE,
-                start_new_session=True, umask=-1 if self._writer is None else 0o022, **pipes,
+                start_new_session=True, umask=0o022 if self._may_write else -1, **pipes,
             )  # fmt: skip
         except OSError as e:
             raise ProviderConnectionError(f"{self._backend.type} does not start: {e.strerror}") from e
         self._reading = asyncio.create_task(self._read_stderr(process))
         self._connection = Connection(self._answer, Messages(process.stdout, process.stdin, self._sessions))
-        can_read = self._read_file is not None and bool(self._backend.folder)
-        abilities = {"fs": {"readTextFile": can_read, "writeTextFile": self._writer is not None}, "terminal": False}
+        files = {"readTextFile": self._access is not None, "writeTextFile": self._may_write}
+        abilities = {"fs": files, "terminal": False}
         about = {"name": "massmem", "version": "1"}
         hello = {"protocolVersion": VERSION, "clientCapabilities": abilities, "clientInfo": about}
         reply = await self._ask("initialize", hello)
@@ -285,7 +293,7 @@ class _Link:
                     f"{self._backend.type} has no model {self._backend.model}", "leave out backend.model"
                 )
         modes = [str(mode.get("id")) for mode in list_objects(reply.get("modes"), "availableModes")]
-        if self._writer is not None:
+        if self._may_write:
             await self._set(session, reply, "mode", _WRITING_MODES, modes)
             return session, ""
         # What its environment holds needs no mode, in which it would only write plans.
@@ -401,18 +409,16 @@ class _Link:
                 updates.put_nowait(params["update"])
             case "session/request_permission" if not is_notification:
                 return self._decide(params, updates)
-            case "fs/read_text_file" if self._read_file is not None and self._backend.folder:
+            case "fs/read_text_file" if self._access is not None:
                 first, most = params.get("line"), params.get("limit")
                 try:
-                    text = await self._read_file(
-                        self.folder, str(params.get("path")), read_count(first) or 1, read_count(most)
-                    )
+                    text = await self._access.read(str(params.get("path")), read_count(first) or 1, read_count(most))
                 except MassmemError as e:
                     raise RequestError.invalid_params({"details": e.message}) from e
                 return {"content": text}
-            case "fs/write_text_file" if self._writer is not None and not is_notification:
+            case "fs/write_text_file" if self._access is not None and self._may_write and not is_notification:
                 try:
-                    self._writer.write(str(params.get("path")), str(params.get("content")))
+                    self._access.write(str(params.get("path")), str(params.get("content")))
                 except (OSError, ValueError, RuntimeError) as e:
                     raise RequestError.invalid_params({"details": str(e)}) from e
             case _ if not is_notification:
@@ -422,12 +428,12 @@ class _Link:
         return {}
 
     def _decide(self, params: Json, updates: "asyncio.Queue[Json] | None") -> Json:
-        """Return the answer to a request for permission: no, unless the configuration allows its kind."""
+        """Return the answer to a request for permission: no, unless its kind and its paths are allowed."""
         call = params.get("toolCall")
         call = cast("Json", call) if isinstance(call, dict) else {}
-        kind, kinds = call.get("kind"), _ALLOWED if self._backend.allow is None else self._backend.allow
-        is_named = kind in kinds if self._writer is None or kind == "fetch" else self._writer.allows(call)
-        allowed = updates is not None and is_named
+        kinds = (*(_READING if self._backend.allow is None else self._backend.allow), *(_WRITING * self._may_write))
+        may_touch = self._access is not None and self._access.allows(call)
+        allowed = updates is not None and call.get("kind") in kinds and may_touch
         if updates is not None:
             updates.put_nowait({**call, "sessionUpdate": "tool_call" if allowed else "refused", "status": "decided"})
         kind = "allow_once" if allowed else "reject_once"

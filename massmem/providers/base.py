@@ -3,9 +3,9 @@
 import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import Abilities
@@ -31,16 +31,23 @@ MOST_TOKENS = 100_000_000
 """No request has more; a server that says so is wrong."""
 
 
-ReadFile = Callable[[str, str, int, int | None], Awaitable[str]]
-"""Returns the text of a file of a folder. It is given the folder, the path, the first line (from 1), and the number of
-lines; None: all. Raises InputError: it may not be read, or cannot."""
+class FolderAccess(Protocol):
+    """What an agent program may do in a folder through us. Paths that lead out of it, or to secrets, are refused."""
+
+    async def read(self, path: str, first: int, most: int | None) -> str:
+        """Return the text of a file from a line on (from 1), `most` lines of it; None: all. Raises InputError."""
+        ...
+
+    def allows(self, call: Mapping[str, Any]) -> bool:
+        """Return whether a call for which the program asks permission names only paths that it may touch."""
+        ...
+
+    def write(self, path: str, text: str) -> None:
+        """Replace a file, or make a new one. Raises OSError, ValueError, RuntimeError."""
+        ...
 
 
-class Writer(NamedTuple):
-    """Of a folder that an agent program may change. `write` raises OSError, ValueError, RuntimeError."""
-
-    allows: Callable[[Mapping[str, Any]], bool]
-    write: Callable[[str, str], None]
+OpenFolder = Callable[[str], FolderAccess]
 
 
 class ChatProvider(Protocol):

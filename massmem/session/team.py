@@ -34,7 +34,8 @@ from massmem.session.registry import FORGETTING, require_database
 from massmem.store import open_configured, open_pauses
 from massmem.store.ports import SessionStore
 from massmem.telemetry import Stages, Tracer, open_tracer
-from massmem.tools.toolbox import Toolboxes, read_text_file
+from massmem.tools.program_folder import ProgramFolder
+from massmem.tools.toolbox import Toolboxes
 from massmem.turn.compressor import TokenMeter
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Team:
         self.process = ProcessLock(home if store.info.durable else None)
         self._tracing = ExitStack()
         self._pauses = pauses or LocalPauses()
-        self._providers = Providers(learnt, self._pauses, read_text_file)
+        self._providers = Providers(learnt, self._pauses, ProgramFolder)
         self._is_guest = False
         self._warned = False
         self._calibration_file = find_calibration(home, config)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from massmem.config.home import replace_file
-from massmem.config.models import AgentConfig, FolderConfig
+from massmem.config.models import AgentConfig
 from massmem.core.calls import parse_object
 from massmem.core.errors import InputError, ToolServerError
 from massmem.core.messages import ToolResult, ToolSpec
@@ -92,16 +92,6 @@ class AllowedTools:
             if self._path is not None:
                 with suppress(OSError):
                     replace_file(self._path, json.dumps(self._marks, indent=1) + "\n")
-
-
-async def read_text_file(folder: str, path: str, first: int, most: int | None) -> str:
-    """Return the text of a file of a folder, see `massmem.providers.base.ReadFile`."""
-    from massmem.tools.file_tools import FileTools
-
-    try:
-        return await FileTools([FolderConfig(path=folder)]).read_text(path, first, most)
-    except (ValueError, OSError) as e:
-        raise InputError(f"{path} cannot be read: {e}") from e
 
 
 @dataclass(slots=True)

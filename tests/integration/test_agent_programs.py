@@ -186,6 +186,8 @@ def test_a_program_gets_pictures_and_tools(team: Path, model: ModelServer, home:
     asked = json.dumps([message for body in model.bodies for message in body["messages"] if message["role"] == "user"])
     # Qwen Code knows of no model by this name that it sees, and tells it so.
     assert ("data:image/png;base64" if kind == "opencode" else "does not support image input") in asked
+
+
 @pytest.mark.parametrize("agent", ["open", "qwen"])
 def test_a_program_carries_the_answer_out_in_the_folder_alone(team: Path, agent: str) -> None:
     project = team.parent / "project"

@@ -127,7 +127,7 @@ def test_a_failure_leaves_the_answer_and_says_what_has_changed(
 def test_a_folder_with_too_many_files_is_not_compared(
     folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("massmem.turn.carry_out._MOST_FILES", 1)
+    monkeypatch.setattr("massmem.tools.program_folder._MOST_FILES", 1)
     result = ask(folder, "edit")
     assert result["carried_out"]["changes"] is None
     assert f"the files in {folder} were not compared" in result["answer"]

@@ -130,7 +130,9 @@ def do(how: str, session: str, text: str) -> dict[str, Any]:
             update(session, sessionUpdate="agent_message_chunk", content=["?"])
             say(session, "It is 4.")
         case "permission":
-            call = {"toolCallId": "c1", "title": "touch x", "kind": text.split()[0], "rawInput": {"command": "touch x"}}
+            kind, path = text.split()[:2]
+            values = {"path": path} if path.startswith(tuple("/~.al")) else {"command": "touch x"}
+            call = {"toolCallId": "c1", "title": "touch x", "kind": kind, "rawInput": values}
             options = [{"optionId": f"o_{kind}", "kind": kind, "name": kind} for kind in ("allow_once", "reject_once")]
             reply = ask("session/request_permission", {"sessionId": session, "toolCall": call, "options": options})
             say(session, reply["result"]["outcome"]["optionId"])

@@ -40,7 +40,7 @@ from massmem.core.messages import (
 )
 from massmem.providers.acp import AcpFactory, write_prompt
 from massmem.providers.base import ChatProvider, ask
-from massmem.tools.toolbox import read_text_file
+from massmem.tools.program_folder import ProgramFolder
 from tests.support.pictures import PNG
 
 ROOT = Path(__file__).parents[3]
@@ -62,7 +62,7 @@ def request(text: str = "How much is 2 + 2?", purpose: Purpose = "answer", **fie
 
 @pytest.fixture
 async def factory() -> AsyncGenerator[AcpFactory]:
-    factory = AcpFactory(read_text_file)
+    factory = AcpFactory(ProgramFolder)
     yield factory
     await factory.close()
 
@@ -189,6 +189,19 @@ async def test_permission_needs_a_kind_that_the_configuration_allows(
     reply, chunks = await collect(factory.open(backend("permission")), request(kind))
     assert reply.text == outcome
     assert any(isinstance(chunk, ActivityChunk) and "may not" in chunk.what for chunk in chunks) == (kind != "read")
+
+
+@pytest.mark.parametrize(
+    ("path", "outcome"),
+    [("a.py", "o_allow_once"), ("/etc/passwd", "o_reject_once"), ("~/.ssh/id_rsa", "o_reject_once"),
+     ("../x", "o_reject_once"), ("link", "o_reject_once"), (".env", "o_reject_once")],
+)  # fmt: skip
+async def test_permission_ends_at_the_folder_and_at_secrets(
+    factory: AcpFactory, tmp_path: Path, path: str, outcome: str
+) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    provider = factory.open(backend("permission", folder=str(tmp_path)))
+    assert (await ask(provider, request(f"read {path}"))).text == outcome
 
 
 @pytest.mark.parametrize("kind", ["edit", "execute", "delete", "move", "other", "switch_mode"])
