@@ -98,9 +98,11 @@ def test_request_for_what_is_outside_secret_or_not_named_is_refused(folder: Path
 
 
 def test_the_first_program_carries_out_what_another_agent_answered(folder: Path, home: Path) -> None:
-    ann = {"id": "ann", "backend": {"type": "scripted", "script": {"answer": "Set x to 3."}}}
-    result = ask(folder, "edit", others=(ann,))
-    assert result["winner"] == "ann"
+    # The program may not choose its own answer: two others agree, so that no tie decides.
+    script = {"answer": "Set x to 3.", "vote": [{"vote_for": "x to 3"}]}
+    others = tuple({"id": name, "backend": {"type": "scripted", "script": script}} for name in ("ann", "ben"))
+    result = ask(folder, "edit", others=others)
+    assert result["winner"] in ("ann", "ben")
     assert result["answer"].startswith("Set x to 3.\n\n---\n\nCarried out by prog: changed 1 file")
     assert "Set x to 3." in read_prompts(folder)[-1]
 
