@@ -19,7 +19,6 @@ from massmem.core.report import CarriedOut
 from massmem.core.text import one_line
 from massmem.memory.budget import Budget
 from massmem.providers.base import Writer
-from massmem.tools.folder import is_secret, show_name
 from massmem.tools.toolbox import read_text_file
 from massmem.turn.agent import Agent
 from massmem.turn.request import Task, report_chunk
@@ -53,6 +52,8 @@ class FolderWriter:
 
     def _find(self, path: str) -> Path:
         """Return where a path leads, without links. Raises as `write`."""
+        from massmem.tools.folder import is_secret
+
         place = Path(self._root, Path(path).expanduser()).resolve()
         names = place.relative_to(self._root).parts
         if ".git" in map(str.lower, names) or (names and is_secret("/".join(names))):
@@ -67,7 +68,7 @@ class FolderWriter:
             for path in (Path(folder, name) for name in file_names):
                 with suppress(OSError):  # it is gone
                     state = path.lstat()
-                    files[show_name(str(path.relative_to(self._root)))] = (state.st_size, state.st_mtime_ns)
+                    files[clean_text(str(path.relative_to(self._root)))] = (state.st_size, state.st_mtime_ns)
             if len(files) > _MOST_FILES:
                 return None
         return files
@@ -93,8 +94,9 @@ async def carry_out(
     before = await asyncio.to_thread(writer.take_snapshot)
     emit(ev.CarryOutStarted(agent_id=agent.id, folder=folder, completed=completed.model_dump()))
     await task.outbox.wait_until_stored()
-    parts = task.question, "This is the answer on which the agents have settled:", completed.answer
-    text = "\n\n".join((*parts, _TASK.format(folder)))
+    text = "\n\n".join(
+        (task.question, "The agents have settled on this answer:", completed.answer, _TASK.format(folder))
+    )
 
     async def work() -> None:
         nonlocal error
