@@ -94,9 +94,7 @@ async def carry_out(
     before = await asyncio.to_thread(writer.take_snapshot)
     emit(ev.CarryOutStarted(agent_id=agent.id, folder=folder, completed=completed.model_dump()))
     await task.outbox.wait_until_stored()
-    text = "\n\n".join(
-        (task.question, "The agents have settled on this answer:", completed.answer, _TASK.format(folder))
-    )
+    text = "\n\n".join((task.question, "This is the answer:", completed.answer, _TASK.format(folder)))
 
     async def work() -> None:
         nonlocal error

@@ -47,7 +47,15 @@ def write_team(folder: Path, how: str, *others: dict[str, Any], **backend: Any) 
     log.parent.mkdir(exist_ok=True)
     program = {"id": "prog", "backend": {"type": "acp", "command": command(f"carry {how}", log), **backend}}
     path = folder.parent / "team.yaml"
-    path.write_text(json.dumps({"agents": [program, *others], "memory": {"persistent_memory": {"enabled": False}}}))
+    path.write_text(
+        json.dumps(
+            {
+                "agents": [*others, program],
+                "coordination": {"max_rounds": 1},
+                "memory": {"persistent_memory": {"enabled": False}},
+            }
+        )
+    )
     return str(path)
 
 
