@@ -9,7 +9,7 @@ from typing import Any
 
 from massmem.config.models import FolderConfig
 from massmem.core.errors import InputError
-from massmem.tools.folder import is_secret, show_name
+from massmem.core.messages import clean_text
 
 _PLACES = ("cwd", "workdir", "directory", "file", "files", "source", "destination")
 _SKIPPED = {".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache"}
@@ -56,13 +56,15 @@ class ProgramFolder:
             for path in (Path(folder, name) for name in file_names):
                 with suppress(OSError):  # it is gone
                     state = path.lstat()
-                    files[show_name(str(path.relative_to(self._root)))] = (state.st_size, state.st_mtime_ns)
+                    files[clean_text(str(path.relative_to(self._root)))] = (state.st_size, state.st_mtime_ns)
             if len(files) > _MOST_FILES:
                 return None
         return files
 
     def _find(self, path: str) -> Path:
         """Return where a path leads, without links. Raises as `write`."""
+        from massmem.tools.folder import is_secret
+
         place = Path(self._root, Path(path).expanduser()).resolve()
         names = place.relative_to(self._root).parts
         if ".git" in map(str.lower, names) or (names and is_secret("/".join(names))):

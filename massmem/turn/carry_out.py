@@ -35,8 +35,7 @@ async def carry_out(
     before = await asyncio.to_thread(place.take_snapshot)
     emit(ev.CarryOutStarted(agent_id=agent.id, folder=folder, completed=completed.model_dump()))
     await task.outbox.wait_until_stored()
-    parts = task.question, "This is the answer on which the agents have settled:", completed.answer
-    text = "\n\n".join((*parts, _TASK.format(folder)))
+    text = "\n\n".join((task.question, "This is the answer:", completed.answer, _TASK.format(folder)))
 
     async def work() -> None:
         nonlocal error

@@ -99,7 +99,9 @@ class ModelServer:
         delta: dict[str, Any] = {"content": text}
         if call is not None:
             function = {"name": call[0], "arguments": json.dumps(call[1])}
-            delta = {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": function}]}
+            delta = {
+                "tool_calls": [{"index": 0, "id": f"c{len(self.bodies)}", "type": "function", "function": function}]
+            }
         for part, finish in (({"role": "assistant", **delta}, None), ({}, "tool_calls" if call else "stop")):
             yield base | {"choices": [{"index": 0, "delta": part, "finish_reason": finish}]}
         yield base | {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}}
@@ -197,7 +199,8 @@ def test_a_program_carries_the_answer_out_in_the_folder_alone(team: Path, agent:
     events = [json.loads(line) for line in ran.stdout.splitlines()]
     work = {event["what"] for event in events if event["type"] == "agent_busy"}
     assert {"edits src/calc.py", "edits src/new.py", "runs echo x > made"} <= work
-    assert any(what.startswith("may not: edits") and what.endswith("beside.py") for what in work)
+    if agent == "qwen":  # OpenCode refuses it by itself
+        assert any(what.startswith("may not: edits") and what.endswith("beside.py") for what in work)
     assert (project / "src" / "calc.py").read_text() == TEXT.replace("+", "-")
     assert not (team.parent / "beside.py").exists()
     assert (project / "made").exists()

@@ -19,7 +19,7 @@ from tests.support.cli import call_massmem
 from tests.support.forked import ForkedMassmem
 from tests.support.service import StartService, make_config
 from tests.support.sessions import collect
-from tests.unit.providers.test_acp import command
+from tests.unit.providers.test_acp import ROOT, command
 
 QUESTION = "Set x to 2."
 
@@ -47,7 +47,15 @@ def write_team(folder: Path, how: str, *others: dict[str, Any], **backend: Any) 
     log.parent.mkdir(exist_ok=True)
     program = {"id": "prog", "backend": {"type": "acp", "command": command(f"carry {how}", log), **backend}}
     path = folder.parent / "team.yaml"
-    path.write_text(json.dumps({"agents": [program, *others], "memory": {"persistent_memory": {"enabled": False}}}))
+    path.write_text(
+        json.dumps(
+            {
+                "agents": [*others, program],
+                "coordination": {"max_rounds": 1},
+                "memory": {"persistent_memory": {"enabled": False}},
+            }
+        )
+    )
     return str(path)
 
 
@@ -242,6 +250,11 @@ def test_no_client_and_no_file_allows_a_change(start_service: StartService, tmp_
         path.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "scripted"}}], name: {"x": 1}}))
         with pytest.raises(ConfigError, match="unknown key"):
             load_config(str(path))
+
+
+def test_only_a_question_of_the_command_line_may_have_files_changed() -> None:
+    modules = (path for path in (ROOT / "massmem").rglob("*.py") if '"may_write": True' in path.read_text())
+    assert [str(path.relative_to(ROOT)) for path in modules] == ["massmem/cli/run.py"]
 
 
 def test_a_sandbox_lets_the_folder_be_changed_and_nothing_else(

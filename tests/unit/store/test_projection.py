@@ -5,6 +5,7 @@ import pytest
 
 from massmem.core.events import (
     AgentBusy,
+    CarryOutStarted,
     Event,
     ItemsGiven,
     ItemsMerged,
@@ -61,6 +62,7 @@ def test_every_kind_of_event_has_a_meaning() -> None:
     chosen = VersionChosen(turn=1, withdrawn=(2,), restored=(1,))
     every += [busy, changed, chosen, WebSearched(agent_id="ann", round=1, query="sky")]
     every.append(UsageBooked(purpose="extract", usage=Usage()))
+    every.append(CarryOutStarted(agent_id="ann", folder="/f", completed={}))
     every += [ItemsGiven(agent_id="ann", round=2, usage=Usage()), ItemsMerged(round=1, items=())]
     assert {type(e) for e in every} == set(get_args(Event))
     for e in every:
