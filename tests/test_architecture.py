@@ -108,6 +108,7 @@ BROAD_EXCEPT_IN = {"cli/main.py", "turn/coordinator.py", "server/app.py"}
 PORTS = {
     "ChatProvider", "Pauses", "PersistentMemory", "Index", "Renderer",
     "SessionStore", "SessionLog", "LeaseTable", "RecordingQueue", "SessionCatalogue", "KeyTable", "Dialect", "Access",
+    "FolderAccess",
 }  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
