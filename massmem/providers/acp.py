@@ -586,9 +586,9 @@ def write_blocks(request: ChatRequest, takes: Json) -> tuple[list[Json], list[st
 
 def describe_call(call: Json, folder: str) -> str:
     """Return what an agent's call of a tool does, such as `reads src/main.py`."""
-    raw, places = call.get("rawInput"), list_objects(call, "locations")
-    command = cast("Json", raw).get("command") if isinstance(raw, dict) else None
-    what = command or next((place.get("path") for place in places), "") or call.get("title") or ""
+    raw, places = get_object(call, "rawInput"), list_objects(call, "locations")
+    path = next((place.get("path") for place in places), "") or raw.get("file_path") or raw.get("path")
+    what = raw.get("command") or path or call.get("title") or ""
     what = str(what).removeprefix(f"{folder}/")
     return redact_line(f"{_VERBS.get(str(call.get('kind')), 'uses')} {what}".strip(), 200)
 

@@ -272,6 +272,8 @@ def describe_event(event: ev.Event, view: TurnView) -> str | None:
             return f"{show_name(event.param)} received"  # without its value, which may be private
         case ev.ParamCleared(why="gave_up"):
             return f"{show_name(event.param)} not received; the agents go on without it"
+        case ev.CarryOutStarted():
+            return f"{view.name(event.agent_id)} carries the answer out in {event.folder}"
         case _ if isinstance(event, AgentEvent):
             return _describe_agent(event, view)
         case _:

@@ -115,6 +115,14 @@ def test_the_first_program_carries_out_what_another_agent_answered(folder: Path,
     assert "Set x to 3." in read_prompts(folder)[-1]
 
 
+def test_terminal_shows_who_changes_what(folder: Path, home: Path) -> None:
+    team = write_team(folder, "edit delete")
+    shown = call_massmem("--config", team, "--allow-write", str(folder), QUESTION).stderr.decode()
+    lines = [line.partition("s  ")[2] for line in shown.splitlines()]
+    begin = lines.index(f"prog carries the answer out in {folder}")
+    assert lines.index("prog edits a.py") > begin and lines.index("prog deletes old.py") > begin
+
+
 @pytest.mark.parametrize(
     ("how", "options", "code", "error"),
     [
