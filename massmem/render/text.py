@@ -268,10 +268,9 @@ def describe_event(event: ev.Event, view: TurnView) -> str | None:
             return summarize_context(event, view)
         case ev.ToolCalled() | ev.ToolReturned():
             return _describe_tool(event, view)
-        case ev.ParamProvided():
-            return f"{show_name(event.param)} received"  # without its value, which may be private
-        case ev.ParamCleared(why="gave_up"):
-            return f"{show_name(event.param)} not received; the agents go on without it"
+        case ev.ParamProvided() | ev.ParamCleared(why="gave_up"):  # without its value, which may be private
+            is_there = isinstance(event, ev.ParamProvided)
+            return f"{show_name(event.param)} {'received' if is_there else 'not received; the agents go on without it'}"
         case ev.CarryOutStarted():
             return f"{view.name(event.agent_id)} carries the answer out in {event.folder}"
         case _ if isinstance(event, AgentEvent):
