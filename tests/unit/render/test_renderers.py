@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from massmem.core.events import Event, ItemsGiven, ItemsMerged, UsageBooked, VersionChosen
+from massmem.core.events import CarryOutStarted, Event, ItemsGiven, ItemsMerged, UsageBooked, VersionChosen
 from massmem.core.messages import Usage
 from massmem.render import Renderer
 from massmem.render.live import LiveRenderer
@@ -65,6 +65,7 @@ def test_samples_contain_every_event():
         ItemsGiven(agent_id="writer", round=2, usage=Usage()),
         ItemsMerged(round=1, items=()),
         VersionChosen(turn=1, withdrawn=(2,), restored=(1,)),
+        CarryOutStarted(agent_id="writer", folder="/project", completed={}),
     ]
     assert {type(e) for e in [*whole_turn(), *others]} == set(union)
 
@@ -84,6 +85,7 @@ def test_every_event_renders(kind: str):
         ItemsGiven(agent_id="writer", round=2, usage=Usage()),
         ItemsMerged(round=1, items=()),
         VersionChosen(turn=1, withdrawn=(2,), restored=(1,)),
+        CarryOutStarted(agent_id="ann", folder="/project", completed={}),
     ]:
         output += render([begin("ann"), other], kind)
     assert output
