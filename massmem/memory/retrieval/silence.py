@@ -52,7 +52,7 @@ _OF_SCORE, _OF_RELEVANCE = 0.54, 0.25
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
-"""Of the best score: what has it brings along the rest of its message beside it, what another said beside it, a reply or
+"""Of the best score: what has it brings along the rest of its message beside it, what another said there, a reply or
 what it replied to, and what its author went on to say of it."""
 _LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
 """Of the best, for a later statement of the user: it may say how that has changed, in other words."""
