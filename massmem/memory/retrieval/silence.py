@@ -52,8 +52,8 @@ _OF_SCORE, _OF_RELEVANCE = 0.54, 0.25
 _USUAL_ROOM = 1_000
 """Tokens: in a larger room so much less of the best score is enough."""
 _STANDS_OUT = 0.75
-"""Of the best score: what has it brings along what another said beside it, a reply or what it replied to, and what its
-author went on to say of it."""
+"""Of the best score: what has it brings along the rest of its message beside it, what another said there, a reply or
+what it replied to, and what its author went on to say of it."""
 _LATER_SCORE, _LATER_RELEVANCE = 0.4, 0.45
 """Of the best, for a later statement of the user: it may say how that has changed, in other words."""
 _FEW, _FEW_FOR_ADVICE = 5, 8
@@ -194,8 +194,8 @@ def _find_beside_best(c: Candidates, scores: Floats, relevance: Floats, least: f
     unit = np.cumsum(c.from_user & (np.diff(c.message, prepend=-1) != 0))  # what replies to one message of the user
     for i in np.flatnonzero(matters & (scores >= _STANDS_OUT * top)):
         is_beside = (np.abs(c.key - c.key[i]) <= WEIGHTS.reach) & ~c.asks
-        is_reply = (c.speaker != c.speaker[i]) & (unit == unit[i])
-        matters |= is_beside & (is_reply | (points_back & (c.key > c.key[i]) & (c.speaker == c.speaker[i])))
+        goes_on = (c.message == c.message[i]) | (points_back & (c.key > c.key[i]) & (c.speaker == c.speaker[i]))
+        matters |= is_beside & (goes_on | ((c.speaker != c.speaker[i]) & (unit == unit[i])))
     is_later = c.from_user & ~c.asks & (c.order > c.order[matters].min())
     is_near = (scores >= _LATER_SCORE * top) & (relevance >= _LATER_RELEVANCE * relevance[best])
     return matters | (is_later & is_near)

@@ -225,6 +225,18 @@ async def test_notes_that_stand_beside_the_best_one_do_not_come_along(notes: Ind
     assert len(result.memories) <= 2
 
 
+async def test_the_rest_of_a_long_answer_comes_along_with_what_fits_best(home: IndexedMemory):
+    answer = (
+        "Exaggerate a popular trend to the point of absurdity. Mock serious issues in a humorous way. Poke fun at "
+        "the stereotypes of your neighbours."
+    )
+    await home.record([make_episode("What makes comedy sketches funny?", 20, turn=0, session="talk")])
+    advice = f"Satire is what makes comedy sketches on TikTok effective. {answer}"
+    await home.record([make_episode(advice, 21, by="b", won=True, turn=0, session="talk")])
+    result = await home.recall("How is satire used in effective comedy sketches on TikTok?", ELSEWHERE, ROOM)
+    assert "Poke fun at the stereotypes of your neighbours." in result.text
+
+
 async def test_an_empty_memory_is_silent(tmp_path: Path):
     memory = await open_memory(MemoryConfig(), tmp_path / "other", {})
     assert (await memory.recall("Which oil does the tractor take?", ELSEWHERE, ROOM)).memories == ()
