@@ -5,7 +5,6 @@ A check is a function that takes a DoctorContext and returns results, and a line
 
 import asyncio
 import hashlib
-import json
 import os
 import platform
 import re
@@ -26,9 +25,12 @@ from massmem.cli.setup import EXTRAS, require_extra
 from massmem.cli.streams import MB
 from massmem.config.calibrations import find_calibration, read_calibration
 from massmem.config.home import expand_home, measure_disk_usage
+from massmem.config.jobs import read_jobs
 from massmem.config.load import resolve_agents
 from massmem.config.models import BackendConfig, FolderConfig, JwtConfig, PersistentMemoryConfig, TeamConfig
 from massmem.config.presets import PRESETS
+from massmem.config.projects import find_project
+from massmem.core.calls import parse_object
 from massmem.core.errors import ConfigError, InputError, MassmemError, ToolServerError, ToolsRefused
 from massmem.core.events import now
 from massmem.core.messages import ChatMessage, ChatRequest, ReasoningChunk, Reply, TextChunk, ToolSpec
@@ -238,6 +240,14 @@ async def check_config(context: DoctorContext) -> Sequence[CheckResult]:
     return [ok(f"{context.team.source}: {agents}", *context.warnings)]
 
 
+async def check_jobs(context: DoctorContext) -> Sequence[CheckResult]:
+    """Read the files of jobs."""
+    jobs, left_out = read_jobs(context.home, find_project())
+    if left_out:
+        return [fail(f"{pluralize(len(left_out), 'job')} cannot be read", "correct these lines", *left_out)]
+    return [ok(pluralize(len(jobs), "job"))]
+
+
 async def check_models(context: DoctorContext) -> Sequence[CheckResult]:
     """Check every distinct backend, all at the same time: its key, its model, and what its server can do."""
     models: dict[tuple[object, ...], tuple[BackendConfig, list[str]]] = {}
@@ -350,10 +360,8 @@ async def _ask_in_pieces(provider: ChatProvider, request: ChatRequest) -> tuple[
 
 
 def _is_list_of_numbers(text: str) -> bool:
-    try:
-        return bool([*json.loads(text)["numbers"]])
-    except (ValueError, TypeError, LookupError):
-        return False
+    numbers = (parse_object(text) or {}).get("numbers")
+    return isinstance(numbers, list) and numbers != []
 
 
 async def check_tools(context: DoctorContext) -> Sequence[CheckResult]:
@@ -622,6 +630,7 @@ CHECKS: dict[str, Check] = {
     "disk": check_disk,
     "permissions": check_permissions,
     "config": check_config,
+    "jobs": check_jobs,
     "models": check_models,
     "tools": check_tools,
     "calibration": check_calibration,

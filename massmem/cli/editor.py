@@ -5,12 +5,15 @@ forms of requests; what is shown, and how long messages may be, is ours.
 """
 
 import asyncio
+import json
+import re
 import secrets
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TextIO, cast
 from urllib.parse import unquote
@@ -49,6 +52,13 @@ from massmem.tools.documents import File, read_document, read_picture
 
 _MAX_LINE, _MAX_LISTED, _CLOSE_SECONDS = 150_000_000, 1_000, 1.3
 """Bytes of a message; sessions that are looked at, and messages of one that are shown again; to close at the end."""
+_BUFFER, _EDGE = 1_000_000, 2_000
+"""Bytes that are read at once; those at both ends of a message that is too long, where its id stands."""
+_ID, _NAMES = rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*', rb'"(?:jsonrpc|method)"\s*:\s*"[^"]*"\s*'
+_FIRST_ID = re.compile(rb"\s*\{\s*(?:" + _NAMES + rb",\s*)*" + _ID + rb",")
+_LAST_ID = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _NAMES + rb")*\}\s*$")
+_BREAK = "  \n"
+"""Behind a line: Markdown joins lines without it."""
 _KINDS = {"read_file": "read", "search_text": "search", "list_files": "search"}
 MODES = {
     "council": "The agents answer, read each other, and vote.",
@@ -70,6 +80,8 @@ class Conversation:
     """A prompt that comes while one is answered waits."""
     cancels: int = 0
     running: Session | None = None
+    notes: tuple[str, ...] = ()
+    """To be shown with the next answer."""
 
     def stop(self, by: StopReason) -> None:
         self.cancels += 1
@@ -92,8 +104,8 @@ class CouncilAgent:
     async def serve(self, output: TextIO) -> None:
         """Answer until the editor closes its end; then stop its turns, which stay resumable, and close."""
         with redirect_stdout(output):
-            reader, writer = await stdio_streams(limit=_MAX_LINE)
-        self._connection = Connection(self._answer, Messages(reader, writer, {}), listening=False)
+            reader, writer = await stdio_streams(limit=_BUFFER)
+        self._connection = Connection(self._answer, _EditorMessages(reader, writer, {}), listening=False)
         try:
             await self._connection.main_loop()
         finally:
@@ -143,9 +155,16 @@ class CouncilAgent:
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """It holds from the next question on."""
         conversation = self._find(session_id)
-        if mode_id not in (modes := _find_modes(conversation.folder)):
+        if mode_id not in (modes := _find_modes(conversation.folder)[0]):
             raise InputError(f"there is no mode {mode_id!r:.50}", f"modes: {', '.join(modes)}")
         conversation.mode = mode_id
+
+    async def set_config_option(self, config_id: str, session_id: str, value: str | bool, **_: Any) -> Json:
+        """Change the mode, as newer editors do."""
+        if config_id != "mode":
+            raise InputError(f"there is no option {config_id!r:.50}", "options: mode")
+        await self.set_session_mode(session_id, str(value))
+        return _describe_modes(self._find(session_id))
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if conversation := self._conversations.get(session_id):
@@ -160,8 +179,9 @@ class CouncilAgent:
             question = await asyncio.to_thread(_read_question, conversation.folder, prompt, team.config)
             session = await Session.get_or_create(team, session_id, COMMAND_LINE_USER, project=conversation.project)
             try:
-                for note in await session.wait_for_tools():
-                    await self._send(session_id, _write(f"{note}\n", "agent_thought_chunk"))
+                notes, conversation.notes = conversation.notes, ()
+                for note in (*notes, *await session.wait_for_tools()):
+                    await self._send(session_id, _write(f"{note}{_BREAK}", "agent_thought_chunk"))
                 if conversation.cancels > cancels:
                     return {"stopReason": "cancelled"}
                 conversation.running, turn = session, _Turn(team.config, conversation.mode)
@@ -186,13 +206,10 @@ class CouncilAgent:
 
     async def _open(self, conversation: Conversation) -> Json:
         """Go on with a conversation from now on; return its modes."""
-        await self._open_team(
-            conversation.folder, conversation.mode, conversation
-        )  # what is wrong with it is seen at once
+        await self._open_team(conversation.folder, conversation.mode, conversation)  # what is wrong is seen at once
         conversation = self._conversations.setdefault(conversation.id, conversation)
-        named = _find_modes(conversation.folder).items()
-        modes = [{"id": mode, "name": mode.capitalize(), "description": what} for mode, what in named]
-        return {"modes": {"currentModeId": conversation.mode, "availableModes": modes}}
+        conversation.notes = _find_modes(conversation.folder)[1]
+        return _describe_modes(conversation)
 
     async def _open_team(self, folder: str, mode: str, own: Conversation | None = None) -> Team:
         """Return the team that reads the folder, in this mode, with the tool servers of a conversation.
@@ -237,10 +254,44 @@ class CouncilAgent:
                 raise
 
 
-def _find_modes(folder: str) -> dict[str, str]:
-    """Return how the team can answer about a folder, and the jobs that it can do there, with what that is."""
-    jobs, _ = read_jobs(massmem_home(), find_project(Path(folder)))
-    return MODES | {job.name: job.config.summary for job in jobs if job.name not in MODES}
+class _EditorMessages(Messages):
+    """Refuses a message that is too long, of which it holds the ends alone."""
+
+    async def _read_line(self) -> bytes | bytearray:
+        line, length = bytearray(), 0
+        while not line.endswith(b"\n"):
+            try:
+                part = await self._in.readuntil()
+            except asyncio.LimitOverrunError as e:
+                part = await self._in.readexactly(e.consumed)
+            except asyncio.IncompleteReadError as e:
+                return line + e.partial
+            line += part
+            length += len(part)
+            if length > _MAX_LINE:
+                del line[_EDGE:-_EDGE]
+        if length > _MAX_LINE:
+            number = _FIRST_ID.match(line) or _LAST_ID.search(line)
+            why = f"the message has more than {_MAX_LINE // 1_000_000} MB: send smaller files with it"
+            error = {"code": -32_600, "message": why}
+            await self.send({"jsonrpc": "2.0", "id": number and json.loads(number[1]), "error": error})
+            return b"\n"
+        return line
+
+
+def _find_modes(folder: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return how the team can answer about a folder, with what that is; and which jobs there are left out, and why."""
+    jobs, left_out = read_jobs(massmem_home(), find_project(Path(folder)))
+    return MODES | {job.name: job.config.summary for job in jobs if job.name not in MODES}, (*left_out,)
+
+
+def _describe_modes(conversation: Conversation) -> Json:
+    """Return the modes, as older editors and as newer ones choose them."""
+    named = _find_modes(conversation.folder)[0].items()
+    choices = [{"id": mode, "value": mode, "name": mode.capitalize(), "description": what} for mode, what in named]
+    option = {"id": "mode", "category": "mode", "name": "Mode", "type": "select", "options": choices}
+    modes = {"currentModeId": conversation.mode, "availableModes": choices}
+    return {"modes": modes, "configOptions": [option | {"currentValue": conversation.mode}]}
 
 
 def _read_servers(listed: Sequence[Any] | None) -> tuple[McpServerConfig, ...]:
@@ -262,7 +313,10 @@ def _read_question(folder: str, blocks: Sequence[Any], team: TeamConfig) -> User
     """Return the question of a prompt, with its files. Raises InputError."""
     root, most = Path(folder).resolve(), team.files.max_size
     parts = [_read_block(root, block, most) for block in blocks]
-    question = UserQuestion(check_question("".join(text for text, _ in parts)))
+    # Texts behind each other are messages of their own; a link between two texts stands in a sentence.
+    gaps = ["\n\n" * (one.type == two.type == "text") for one, two in pairwise(blocks)]
+    text = "".join(text + gap for (text, _), gap in zip(parts, [*gaps, ""], strict=True))
+    question = UserQuestion(check_question(text))
     return add_files(question, [file for _, file in parts if file is not None], most)
 
 
@@ -314,7 +368,7 @@ class _Turn:
                 yield from self._show_step(event)
         is_shown = isinstance(event, ev.ToolCalled | ev.ToolReturned | ev.AgentBusy | TurnEnd)
         if not is_shown and (line := describe_event(event, self.view)):
-            yield _write(f"{line}\n", "agent_thought_chunk")
+            yield _write(f"{line}{_BREAK}", "agent_thought_chunk")
         if (plan := [*map(self._plan_for, self.view.agents)]) != self._plan:
             self._plan = plan
             yield {"sessionUpdate": "plan", "entries": plan}

@@ -33,7 +33,7 @@ from massmem.providers import Providers
 from massmem.providers.base import ask
 from massmem.providers.discovery import LocalServer, find_local_servers
 from massmem.providers.downloads import fetch_weights, list_sources
-from massmem.providers.weights import DEFAULT, FETCH_COMMAND, models_folder, read_state
+from massmem.providers.weights import DEFAULT, FETCH_COMMAND, beside, models_folder, read_state
 
 SCHEMA_FILE = "config.schema.json"
 NOTHING_FOUND = (
@@ -248,17 +248,31 @@ def add_first_start(home: Path, app: Any) -> None:
     from massmem.server.errors import Rejected
 
     router = APIRouter(route_class=CheckedRoute, prefix="/api/v1/setup", include_in_schema=False)
-    fetched: list[int] = []  # bytes of the model, while it is fetched
-    busy = asyncio.Lock()
+    download, busy, labels = _Download(), asyncio.Lock(), list[str]()
+    partial = beside(models_folder() / DEFAULT.file, "partial")
 
     @router.get("")
     async def show_offers(caller: Authorized) -> dict[str, Any]:
         if app.state.is_done or not caller.is_local:
             raise Rejected(404, "there is nothing to set up")
-        choices = [] if busy.locked() else (await find_candidates(os.environ)).list_choices()
-        labels, size = [choice.label for choice in choices], DEFAULT.size if find_spec(_RUNTIME) else None
+        if not busy.locked():
+            labels[:] = [choice.label for choice in (await find_candidates(os.environ)).list_choices()]
+        size = DEFAULT.size if find_spec(_RUNTIME) else None
         names = [*dict.fromkeys(name for _, name, _ in PROVIDERS_BY_KEY)]
-        return {"choices": labels, "providers": names, "download": size, "fetched": fetched[-1] if fetched else None}
+        size_here = partial.stat().st_size if partial.exists() else 0
+        state = {
+            "fetched": download.done,
+            "kept": size_here,
+            "notice": download.notice,
+            "stopping": download.is_stopped,
+        }
+        return {"choices": labels, "providers": names, "download": size, **state}
+
+    @router.post("/stop", status_code=204)
+    async def stop(caller: Authorized) -> None:
+        if not caller.is_local:
+            raise Rejected(404, "there is nothing to set up")
+        download.is_stopped = True
 
     @router.post("", status_code=204)
     async def choose(body: dict[str, str], caller: Authorized) -> None:
@@ -266,15 +280,36 @@ def add_first_start(home: Path, app: Any) -> None:
             raise Rejected(404, "there is nothing to set up now")
         async with busy:
             try:
-                await asyncio.to_thread(_set_up, home, fetched, **body)
+                await asyncio.to_thread(_set_up, home, download, **body)
             except MassmemError as e:
-                raise Rejected(400, f"{e.message.rstrip('.')}. {e.hint}") from e
+                raise Rejected(400, f"{e.message.rstrip('.')}. {e.hint[:1].upper()}{e.hint[1:]}") from e
+            finally:
+                download.is_stopped = True  # also when massmem ends
         app.state.is_done = True
 
     app.include_router(router)
 
 
-def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provider: str = "", **_: str) -> None:
+@dataclass(slots=True)
+class _Download:
+    """The download of the embedded model, as the page shows it."""
+
+    done: int | None = None
+    """Bytes that are there; None while nothing is fetched."""
+    notice: str = ""
+    is_stopped: bool = False
+
+    def report(self, done: int, _: int | None) -> None:
+        self.done = done
+        if self.is_stopped:
+            raise InputError("the download was stopped", "what has arrived is kept")
+
+    def notify(self, line: str) -> None:
+        self.notice = line
+        notify(line)
+
+
+def _set_up(home: Path, download: _Download, team: str = "", key: str = "", provider: str = "", **_: str) -> None:
     """Configure a team, by label or key, else of the embedded model. Raise MassmemError: nothing is configured."""
     path, key = default_config_path(home), key.strip()
     variable = to_variable(provider) if key else ""
@@ -282,7 +317,8 @@ def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provi
         if key:
             os.environ[variable] = key
         elif not team:
-            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), lambda done, _: fetched.append(done), notify)
+            download.notice, download.is_stopped = "", False
+            fetch_weights(DEFAULT, list_sources(DEFAULT), models_folder(), download.report, download.notify)
         candidates = asyncio.run(find_candidates(os.environ))
         config = _replace_config(path, _choose_team(path, home, candidates, Prompter(silent=True, answer=team)))
         if errors := [one for _, one in asyncio.run(_probe_models(config)) if isinstance(one, MassmemError)]:
@@ -290,7 +326,7 @@ def _set_up(home: Path, fetched: list[int], team: str = "", key: str = "", provi
         if key:
             store_key(home, variable, key)
     except MassmemError:
-        fetched.clear()
+        download.done = None
         path.unlink(missing_ok=True)
         os.environ.pop(variable, None)
         raise

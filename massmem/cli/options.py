@@ -208,6 +208,8 @@ class RunOptions:
     pictures: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     """That agents may read."""
+    write_folder: str | None = None
+    """An agent program carries the answer out in it."""
     include: tuple[str, ...] = ()
     """Patterns of files in them that would be left out."""
     no_agents_file: bool = False
@@ -301,6 +303,12 @@ Pictures = Annotated[
 Folders = Annotated[
     list[str] | None,
     typer.Option("--dir", metavar="DIR", help="Let the agents read the files of a folder. May be repeated."),
+]
+AllowWrite = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Let an agent program carry the answer out in this folder, which all agents read."
+    ),
 ]
 Include = Annotated[
     list[str] | None,
@@ -436,6 +444,7 @@ def ask(
     pictures: Pictures = None,
     folders: Folders = None,
     include: Include = None,
+    allow_write: AllowWrite = None,
     no_agents_file: NoAgentsFile = False,
     describe: Describe = False,
     schema: Schema = None,
@@ -473,29 +482,34 @@ def ask(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> RunOptions:
     """Return what the command line asks for. Raises InputError."""
-    question, solo = _read_words(question, context.args, solo)
+    question, solo = _read_words(question, context.args, solo, session_id)
     if version:
         typer.echo(f"massmem {__version__}")
         raise typer.Exit
     if new_home:
         Registry(massmem_home()).set_aside()
-    options = RunOptions(
+    return _refuse_contradictions(RunOptions(
         question=question, files=tuple(files or ()), pictures=tuple(pictures or ()), describe=describe, schema=schema,
         folders=tuple(folders or ()), include=tuple(include or ()), no_agents_file=no_agents_file,
         config=config, model=model, solo=solo, full=full, shape=shape, job=job, system=system, session_id=session_id,
         owner=owner, project=read_project(project, is_global=is_global), choose_session=choose_session, newest=newest,
         show=show, limits=_check_limits(timeout, max_cost, max_tokens), no_store=no_store, list_sessions=list_sessions,
         output=output or ("json" if as_json and not list_sessions else None), is_single=is_single, as_json=as_json,
-        debug=debug, quiet=quiet, hides_reasoning=hides_reasoning, strict=strict, wait=wait,
-    )  # fmt: skip
-    return _refuse_contradictions(options)
+        debug=debug, quiet=quiet, hides_reasoning=hides_reasoning, strict=strict, wait=wait, write_folder=allow_write,
+    ))  # fmt: skip
 
 
-def _read_words(question: str | None, more: list[str], solo: str | None) -> tuple[str | None, str | None]:
+def _read_words(
+    question: str | None, more: list[str], solo: str | None, session_id: str | None
+) -> tuple[str | None, str | None]:
     """Return the question and the agent that is asked alone: of two words after --solo, the first is its id.
 
-    Raises InputError: the question is not one word of the command line.
+    Raises InputError: the question is not one word of the command line, or another option stands as the session's id.
     """
+    if session_id and session_id.startswith("-"):
+        raise InputError(
+            f"--session-id has no value: {session_id} follows it", "see the ids with: massmem sessions list"
+        )
     if solo == "" and question is not None and len(more) == 1:
         return more[0], question
     if more:
@@ -524,7 +538,9 @@ def _refuse_contradictions(options: RunOptions) -> RunOptions:
         raise InputError("--job and --shape exclude each other", "a job has a shape: leave --shape out")
     if options.full and options.solo is not None:
         raise InputError("--full and --solo exclude each other", "leave one of them out")
-    if options.include and not options.folders:
+    if options.write_folder is not None and options.schema is not None:
+        raise InputError("--allow-write and --schema exclude each other", "a JSON value is not carried out")
+    if options.include and not (options.folders or options.write_folder):
         raise InputError("--include says what of a folder is read", "name the folder: --dir DIR")
     others = ["--debug", *sessions] if options.debug else sessions
     if options.no_store and others:

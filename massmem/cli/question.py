@@ -65,7 +65,7 @@ def read_question(argument: str | None, *, has_files: bool, quiet: bool = False)
     Returns:
         None when there is no argument and nothing on standard input.
 
-    Raises InputError: the question is empty or too long.
+    Raises InputError: the question is empty, too long or no text.
     """
     if argument is not None and argument != "-":
         question = check_question(clean_text(argument))
@@ -193,8 +193,11 @@ def _read_stdin() -> str:
         raise InputError(f"standard input cannot be read: {e.strerror or e}", HOW_TO_ASK) from e
     try:
         text, note = decode_text("standard input", data)
-    except InputError:
-        return clean_text(data.decode(errors="replace"))
+    except InputError as e:
+        text = clean_text(data.decode(errors="replace"))
+        if (damage := text.count("\ufffd")) > max(50, len(text) // 10):
+            raise InputError("standard input is no text", "pipe in a text, or name a file with -f") from e
+        note = f"standard input: {damage} characters cannot be read and are shown as \ufffd"
     if note:
         notify(note)
     return text

@@ -30,7 +30,7 @@ from massmem.core.redact import redact_file
 from massmem.core.text import one_line
 from massmem.render.review import Format, Review, count_findings, format_review
 from massmem.render.turn_view import TurnView
-from massmem.session.review import Change, Reviews, prepare_team
+from massmem.session.review import Change, Reviews, prepare_team, read_nothing
 from massmem.session.session import Session
 from massmem.session.team import Team
 from massmem.tools.encodings import decode_text
@@ -158,9 +158,9 @@ def read_change(what: str, root: str) -> Change:
             raise InputError(
                 f"the diff is larger than {_MOST_BYTES:,} bytes", "review a part of it: git diff -- FOLDER"
             )
-        return _change_of("stdin", data, _read_nothing, root)
+        return _change_of("stdin", data, read_nothing, root)
     if what not in ("", "--staged") and Path(what).is_file():
-        return _change_of(what, read_file(what, _MOST_BYTES), _read_nothing, root)
+        return _change_of(what, read_file(what, _MOST_BYTES), read_nothing, root)
     if not _is_repository(root):
         raise InputError(
             f"{what or 'this folder'} is no file and in no repository of git", "name a file, or go to a repository"
@@ -176,7 +176,8 @@ def read_change(what: str, root: str) -> Change:
         arguments, read_lines = [what or "HEAD"], partial(_read_work_file, root)
     data = _run_git(root, *_DIFF, *arguments, "--")
     if not data.strip():
-        raise InputError(f"nothing has changed{' in ' + what if what else ''}", _suggest_untracked(root))
+        where = {"": "nothing has changed", "--staged": "nothing is staged"}.get(what, f"nothing has changed in {what}")
+        raise InputError(where, _suggest_untracked(root))
     return _change_of(what or "git diff", data, read_lines, root)
 
 
@@ -226,10 +227,6 @@ def _run_git(root: str, *arguments: str) -> bytes:
 def _suggest_untracked(root: str) -> str:
     new = _run_git(root, "ls-files", "--others", "--exclude-standard").decode("utf-8", "replace").splitlines()
     return f"git does not know {', '.join(new[:3])}: git add --intent-to-add FILE" if new else ""
-
-
-def _read_nothing(_: str) -> None:
-    return None
 
 
 def _read_object(root: str, commit: str, path: str) -> Sequence[str] | None:

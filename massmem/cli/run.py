@@ -197,7 +197,8 @@ def load_team_of(options: RunOptions, home: Path) -> TeamConfig:
         find_project_here() if options.job else "",
         options.shape,
         options.system or "",
-    ).apply(config)
+        write_folder="" if options.write_folder is None else str(expand_home(options.write_folder).absolute()),
+    ).apply(config.model_copy(update={"may_write": True}))
 
 
 def run(invocation: Invocation) -> int:
@@ -319,7 +320,8 @@ def _choose_exit_code(invocation: Invocation, view: TurnView) -> int:
     match result.end:
         case ev.TurnCompleted() if result.status == "completed":
             has_flaw = bool(result.errors) or result.decided_by == "no_vote" or result.escalated
-            is_failed = result.form_error is not None or (invocation.options.strict and has_flaw)
+            is_undone = result.carried_out is not None and result.carried_out.error
+            is_failed = result.form_error is not None or is_undone or (invocation.options.strict and has_flaw)
             code = TurnError.exit_code if is_failed else 0
         case ev.TurnCompleted() | ev.TurnAbandoned(why="timeout"):
             code = LimitReached.exit_code

@@ -32,6 +32,7 @@ from massmem.cli.setup import check_first_run, load_server_teams, load_setup, re
 from massmem.cli.streams import discard_output, notify, open_output, write_out
 from massmem.cli.terminal import EXIT_CODES, handle_signals
 from massmem.config.home import make_home, massmem_home, write_once
+from massmem.config.jobs import read_jobs
 from massmem.config.load import EXAMPLES
 from massmem.config.projects import find_project
 from massmem.core.errors import InputError
@@ -81,6 +82,7 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     Raises ConfigError, InputError, HomeError: see load_setup, ensure_secret, require_extra.
     """
     setup = load_setup(config)
+    _warn_about_jobs(setup.home)
     team, notice = ensure_secret(setup.config, os.environ, setup.home)
     teams = load_server_teams(team, setup.home)
     if any(one.files.attached for one in (team, *teams.values())):
@@ -92,6 +94,11 @@ def load_service(command: str, config: str | None, **options: object) -> "tuple[
     changes = {name: value for name, value in options.items() if value is not None}
     server = team.server.model_copy(update=changes)
     return Settings(team.model_copy(update={"server": server}), setup.home, teams), notice
+
+
+def _warn_about_jobs(home: Path) -> None:
+    for line in read_jobs(home, "")[1]:
+        notify(line)
 
 
 ui_app = typer.Typer(help="Talk to the team in a browser.")
@@ -236,6 +243,7 @@ async def mcp_command(
     """
     log_to_stderr(logging.INFO if verbose else logging.WARNING)
     setup = load_setup(config)
+    _warn_about_jobs(setup.home)
     with require_extra("mcp", "mcp"):
         import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from massmem.isolation import end_in_time

@@ -112,6 +112,7 @@ KEYS: tuple[Row, ...] = (
     Row("missing", "agent", "subagent_agents", *_SUBAGENTS),
     Row("works", "backend", "type model base_url api_key temperature max_tokens", "the same"),
     Row("works", "backend", "mcp_servers", "`agents[].mcp_servers`"),
+    Row("works", "backend", "system_prompt append_system_prompt", "`system_message`, of agent programs"),
     Row("works", "backend", "enable_web_search", "`web_search`, where the provider searches"),
     Row("works", "backend", "enable_code_interpreter enable_code_execution", "`code_execution`, where it is hosted"),
     Row("works", "backend", "context_paths", "`agents[].folders`, to read"),
@@ -473,12 +474,13 @@ class _Translator:
         for server_path, server in list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")):
             self._translate_server(server, server_path)
         self._move_tool_filters(agent, backend, path)
+        _move_role(agent, backend)
         if "context_paths" in backend:
             self._move_folders(agent, backend.pop("context_paths"), (*backend_path, "context_paths"), path)
         self._sort(backend, backend_path, "backend")
         self._move_effort(backend, backend_path)
         self._translate_type(backend, backend_path)
-        if backend.get("type") in PROGRAM_TYPES:
+        if _is_program(backend):
             for key in backend.keys() - _OF_PROGRAMS:
                 self._drop((*backend_path, key), backend.pop(key), _OWN_SETTING)
         self._move_fields(backend, backend_path)
@@ -537,7 +539,7 @@ class _Translator:
     def _move_tool_filters(self, agent: _Mapping, backend: _Mapping, path: KeyPath) -> None:
         """Move a filter in the backend, which is for the tools of all servers, to each server.
 
-        It names tools with or without the prefix of their server.
+        It names tools with or without the prefix of their server; of an agent program, those without are its own.
         """
         for key, target in _TOOL_FILTERS.items():
             tools = backend.get(key)
@@ -547,6 +549,12 @@ class _Translator:
             place = (*path, "backend", key)
             # More servers are refused; without this bound their number times that of the tools would fill the memory.
             servers = [*islice(list_mappings(agent.get("mcp_servers"), (*path, "mcp_servers")), MAX_SERVERS)]
+            if _is_program(backend):
+                own = [t for t in cast("list[Any]", tools) if not str(t).startswith("mcp__")]
+                tools = [t for t in cast("list[Any]", tools) if t not in own]
+                self._drop(place, own, _OWN_SETTING)
+                if not tools:
+                    continue
             if not servers:
                 self._drop(place, tools, Row("nothing", "backend", key, "there is no tool"))
             for server_path, server in servers:
@@ -582,6 +590,18 @@ class _Translator:
             self.report.from_environment.add(self.report.path_in_file((*path, "api_key")))
         else:
             self.report.add((*path, "type"), f"{variable} is not set ({how_to_set(variable)})")
+
+
+def _is_program(backend: _Mapping) -> bool:
+    kind = str(backend.get("type")).lower()
+    return BACKEND_WORDS.get(kind, kind) in PROGRAM_TYPES
+
+
+def _move_role(agent: _Mapping, backend: _Mapping) -> None:
+    """Move the prompts in the backend of an agent program to the agent's role."""
+    if _is_program(backend):
+        texts = backend.pop("system_prompt", ""), agent.get("system_message"), backend.pop("append_system_prompt", "")
+        agent["system_message"] = "\n\n".join(str(text) for text in texts if text)
 
 
 def _find_service(base_url: Any) -> str:

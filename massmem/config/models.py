@@ -25,7 +25,7 @@ Presentation = Literal["auto", "synthesize", "as_is", "report"]
 Shape = Literal["vote", "union", "decide", "revise"]
 Draft = Literal["own", "given"]
 HistoryPreset = Literal["brief", "chat", "long"]
-NO_KEYS = {"source", "job", "note", "variation", "base"}
+NO_KEYS = {"source", "job", "note", "variation", "base", "may_write"}
 """Fields of the models that no file may set."""
 
 MAX_SERVERS = 100
@@ -642,6 +642,8 @@ class TeamConfig(Section):
     """Not a key: what the question changes of the team, see massmem.config.variation."""
     base: Any = None
     """Not a key: the TeamConfig without that; None: the same."""
+    may_write: bool = False
+    """Not a key: a question may let an agent program change files: it is asked on the command line."""
 
     @field_validator("params")
     @classmethod

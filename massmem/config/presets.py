@@ -27,6 +27,8 @@ class Abilities:
     """
     vision: bool | None = None
     """It sees pictures; None: nobody knows, so it is tried."""
+    writes_calls: bool = False
+    """Without `tools`, it writes a call in place of its answer; small models are asked first whether they need one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Program:
     """Below the user's home: its settings, its login and its sessions, which a sandbox leaves to it."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Set for it, so that it changes nothing where its modes alone do not hold it."""
+    asks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Set instead where it may change files, so that it asks before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ _PROGRAMS: dict[str, Program] = {
         ("opencode", "acp"), "npm install -g opencode-ai", "opencode auth login",
         (".config/opencode", ".local/share/opencode", ".local/state/opencode", ".cache/opencode"),
         {"OPENCODE_PERMISSION": '{"edit": "deny", "bash": "deny", "external_directory": "deny"}'},
+        {"OPENCODE_PERMISSION": '{"edit": "ask", "bash": "ask", "external_directory": "deny"}'},
     ),
     "qwen-code": Program(("qwen", "--acp"), "npm install -g @qwen-code/qwen-code", "qwen auth", (".qwen",)),
 }  # fmt: skip
@@ -218,7 +223,7 @@ PRESETS: dict[str, Preset] = {
     "local": Preset("local", needs_key=False, abilities=Abilities(tools=False, vision=False)),
     "scripted": Preset("scripted", needs_key=False),
     **{
-        name: Preset("acp", needs_key=False, abilities=Abilities(tools=False, vision=False), program=program)
+        name: Preset("acp", needs_key=False, abilities=Abilities(tools=False, writes_calls=True), program=program)
         for name, program in _PROGRAMS.items()
     },
 }  # fmt: skip

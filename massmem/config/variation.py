@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
@@ -36,6 +37,8 @@ class Variation:
     max_cost: float | None = None
     """Dollars; as `max_seconds`, no more than the team's own limit."""
     max_seconds: float | None = None
+    write_folder: str = ""
+    """An agent program carries the answer out in it, where `TeamConfig.may_write`."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -50,7 +53,7 @@ class Variation:
     def apply(self, team: TeamConfig) -> TeamConfig:
         """Return the team as changed, which knows what was changed.
 
-        Raises InputError: there is no such agent or job, or the model's provider is unknown.
+        Raises InputError: there is no such agent or job, the model's provider is unknown, or nobody may write there.
         """
         fields = self.list_fields()
         record = {"variation": combine(team.variation, fields), "base": team.base or team}
@@ -70,11 +73,14 @@ class Variation:
         changes["max_cost"] = min(filter(None, (own.max_cost, self.max_cost)), default=None)
         if self.mode == "report" and own.presentation != "as_is":
             changes["presentation"] = "report"
-        places = (str(expand_home(folder).absolute()) for folder in self.folders)
+        places = (str(expand_home(folder).absolute()) for folder in (*self.folders, self.write_folder) if folder)
         folders = (*team.files.folders, *(FolderConfig(path=place, include=self.include) for place in places))
         files = team.files.model_copy(update={"folders": folders})
         team = team.model_copy(update={"coordination": own.model_copy(update=changes), "files": files})
-        return self._do_job(team) if self.job else team
+        team = self._do_job(team) if self.job else team
+        if self.write_folder:
+            _check_write_folder(team, Path(self.write_folder).resolve())
+        return team
 
     def _do_job(self, team: TeamConfig) -> TeamConfig:
         from massmem.config.jobs import find_job
@@ -89,6 +95,17 @@ def combine(former: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]
     """Return what both change of a team; `own` goes before, and who it names answers alone."""
     names = {"agent", "model"} & own.keys()
     return {name: value for name, value in former.items() if not (names and name in ("agent", "model"))} | dict(own)
+
+
+def _check_write_folder(team: TeamConfig, folder: Path) -> None:
+    hint = "name the folder of a project: --allow-write DIR"
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}", hint)
+    if Path.home().resolve().is_relative_to(folder) or folder.is_relative_to(massmem_home().resolve()):
+        raise InputError(f"nobody may change {folder}: your home folder is in it, or it is massmem's own", hint)
+    if not any(agent.backend.is_program for agent in team.agents):
+        why = f"no agent of the team is an agent program, so nobody can change files in {folder}"
+        raise InputError(why, "give one a backend such as {type: opencode}, or leave --allow-write out")
 
 
 def _instruct(agent: AgentSpec, system: str) -> AgentSpec:

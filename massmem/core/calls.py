@@ -51,12 +51,19 @@ def _split_name(name: str) -> list[str]:
     return parts[:-1] if len(parts) > 1 and parts[-1].isdecimal() else parts
 
 
-def parse_object(text: str) -> Mapping[str, Any] | None:
-    """Return the JSON object that `text` is, None when it is something else."""
+def parse_json(text: str) -> Any:
+    """Return the JSON object or list that `text` is, None when it is something else."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object that `text` is, None when it is something else."""
+    data = parse_json(text)
     return cast("Mapping[str, Any]", data) if isinstance(data, dict) else None
 
 

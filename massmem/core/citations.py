@@ -4,7 +4,6 @@ In a text, the mark `[n]` names the n-th source. Code, mathematics, links, footn
 brackets, too: they are no marks, and are never changed. Where no source is known, nothing is.
 """
 
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
+from massmem.core.calls import parse_json
 from massmem.core.messages import Candidate, Citation, clean_text
 from massmem.core.text import one_line
 
@@ -366,7 +366,8 @@ def _take_out(text: str, count: int, foreign: Collection[int] = ()) -> tuple[str
 
     count: of the known sources: in a list of numbers, each has to be one. foreign: numbers that are no marks.
     """
-    protected = [(0, len(text))] if _is_json(text) else _find_verbatim_parts(text)
+    # Of an array or an object the brackets are no marks.
+    protected = [(0, len(text))] if parse_json(text) is not None else _find_verbatim_parts(text)
     starts = [start for start, _ in protected]
     pieces, marks, length, last = list[str](), list[_Mark](), 0, 0
     for match in _MARK.finditer(text):
@@ -398,17 +399,6 @@ def _is_mark(text: str, match: re.Match[str], numbers: Sequence[int], count: int
         return last == match.start()  # else it is the target of a link: [text][1]
     word = _LAST_WORD.search(before)
     return word is None or not _PLACE.match(word[0])
-
-
-def _is_json(text: str) -> bool:
-    """Return whether the text is an array or an object: its brackets are no marks."""
-    if text.strip()[:1] not in ("[", "{"):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _find_verbatim_parts(text: str) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ Order within one turn:
    then rounds of `items_given`, with `items_merged` behind them, and of the author's `answer_submitted` take turns.
 3. `winner_decided` comes once, unless no agent answered.
 4. A presentation has `agent_started`, deltas, and `agent_failed` when the winner could not write it. One that was to
-   be a report may be followed by another one without.
+   be a report may be followed by another one without. Then may come `carry_out_started`, and `agent_busy`.
 5. Exactly one of `turn_completed`, `turn_failed`, `turn_interrupted`, `turn_waiting`, `turn_abandoned` comes last.
 
 The user's reply to a turn that waits follows its `turn_resumed`: `user_replied`, then `param_provided` when the reply
@@ -42,7 +42,7 @@ from massmem.core.event_base import AgentEvent, AgentSourceEvent, EventBase, Sou
 from massmem.core.event_base import now as now
 from massmem.core.items import Check, Item, UnionItem
 from massmem.core.messages import Activity, AttachedFile, Citation, PartialReply, Usage
-from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
+from massmem.core.report import CarriedOut, MeasuredConfidence, Report, VerdictCandidate
 
 SCHEMA_VERSION = 1
 
@@ -62,21 +62,9 @@ FORMER_DECISIONS = {"no_votes_earliest": "no_vote", "tie_earliest": "tie", "earl
 """Decisions of earlier versions, in which the earliest answer won where the votes did not decide."""
 
 Decision = Literal[
-    "only_answer",
-    "consensus",
-    "early_stop",
-    "answer_now",
-    "plurality",
-    "tie_support",
-    "tie",
-    "no_vote",
-    "no_vote_held",
-    "unanimous",
-    "majority",
-    "union",
-    "decide",
-    "revise",
-]
+    "only_answer", "consensus", "early_stop", "answer_now", "plurality", "tie_support", "tie", "no_vote",
+    "no_vote_held", "unanimous", "majority", "union", "decide", "revise",
+]  # fmt: skip
 
 
 class TurnStarted(SourceEvent):
@@ -379,6 +367,8 @@ class TurnCompleted(SourceEvent):
     """No model reads the turn for facts: it was imported without them."""
     spent: dict[str, Usage] = msgspec.field(default_factory=dict[str, Usage])
     """`usage` of all runs by what it was for, as in all ends of a turn; empty in old logs."""
+    carried_out: CarriedOut | None = None
+    """What an agent program did in the folder that the user allowed it to change; `answer` ends with it, for people."""
 
 
 class TurnFailed(EventBase):
@@ -543,6 +533,16 @@ class ToolReturned(AgentSourceEvent):
     """It is remembered as a message of its own (memory.recording.record_all_tool_calls)."""
 
 
+class CarryOutStarted(EventBase):
+    """An agent program begins to carry the final answer out; no other run of the turn does that again."""
+
+    agent_id: str
+    folder: str
+    """Where it may change files and run commands."""
+    completed: dict[str, Any]
+    """The `turn_completed` that follows, without what was done."""
+
+
 class MessageAdded(EventBase):
     """A program put a message into the conversation, outside of any turn."""
 
@@ -655,6 +655,7 @@ Event = (
     | ContextCompressed
     | ToolCalled
     | ToolReturned
+    | CarryOutStarted
     | UsageBooked
     | Notice
 )

@@ -11,7 +11,11 @@ Stand = Literal["confirm", "reject", "abstain"]
 _RANKS: dict[str | None, int] = {"high": 0, "medium": 1, "low": 2}
 NOTHING = "Nothing found."
 _CONTESTED, _UNREAD = "### Contested", "### Not checked against a source"
-_QUOTED = {True: "its quote stands there", False: "its quote does not stand there", None: "it quotes nothing of it"}
+_QUOTED = {
+    True: "its quote stands there",
+    False: "its quote does not stand there",
+    None: "it has no quote to look for",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ def write_item(number: int, item: Item, support: str = "", sources: Iterable[str
 
 def write_source(source: Source, *, shown: bool = False) -> str:
     """Return the line of a source below its item. shown: with what stands there."""
-    state = f"not checked against it: {source.problem}" if source.problem else _QUOTED[source.quoted]
+    state = f"not checked: {source.problem}" if source.problem else _QUOTED[source.quoted]
     text = f"; what stands there: {one_line(source.passage, 2_000)}" if shown and source.passage else ""
     return f"  - Source: {source.place or 'none'}: {state}{text}"
 

@@ -205,7 +205,9 @@ def remove_description(question: str, description: str) -> str:
 
 
 Role = Literal["system", "user", "assistant", "tool"]
-Purpose = Literal["answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check"]
+Purpose = Literal[
+    "answer", "vote", "present", "report", "summary", "extract", "describe", "compare", "items", "check", "carry_out"
+]  # fmt: skip
 FORMS: tuple[Purpose, ...] = ("report", "items", "check")
 """What agents fill in: nobody reads it as it comes, and half of it is worth nothing."""
 ToolChoice = Literal["required", "auto", "none"]
@@ -304,6 +306,9 @@ class ToolSpec:
     description: str
     parameters: Mapping[str, Any]
     """JSON Schema of an object."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,11 @@ def detect_intent(message: str) -> Literal["cancel", "reset"] | None:
     return "cancel" if text in _CANCEL else None
 
 
+def show_name(name: str) -> str:
+    """Return what people are shown of a param: its name, or what stands for the user's permission of a call."""
+    return "a yes or no" if name.startswith(CONFIRMATION) else name
+
+
 def describe_form(spec: ParamSpec) -> str:
     """Return what a value looks like, for people: `a whole number`, `one of: basic, pro`."""
     if spec.values:
@@ -236,6 +241,8 @@ def build_question(name: str, spec: ParamSpec, prompt: str, asked: int) -> str:
     """
     if asked == 1:
         return prompt
+    if name.startswith(CONFIRMATION):
+        return f"I could not read that as yes or no. {prompt}"
     description = spec.description.strip().rstrip(".") or name.replace("_", " ")
     description = description[:1].lower() + description[1:]
     form = describe_form(spec)

@@ -332,6 +332,11 @@ def describe_check(tools: str) -> str:
     return f'To check something first, reply {{"action": "<name of the tool>", "arguments": {{...}}}}. Tools:\n{tools}'
 
 
+def describe_calls(tools: str) -> str:
+    """Return how an agent program, which has tools of its own, calls those of massmem. tools: a line each."""
+    return f'These tools are not among your own. To use one, reply {{"action": NAME, "arguments": {{...}}}}:\n{tools}'
+
+
 def describe_ask(ask: Mapping[str, str], *, tools: bool) -> str:
     """Return how to ask the user in a vote. ask: as in `build_answer_prompt`."""
     if tools:
@@ -469,8 +474,8 @@ def build_enough_prompt(question: str) -> str:
     )
 
 
-def build_answer_from_tools_prompt(question: str) -> str:
-    return f"Now reply in plain words to this, from what the tools gave back:\n{question}"
+def build_answer_from_tools_prompt(question: str, more: str = "") -> str:
+    return f"Now reply in plain words to this, from what the tools gave back{more}:\n{question}"
 
 
 # Whether two answers say the same

@@ -56,6 +56,21 @@ class MeasuredConfidence:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedOut:
+    """What an agent program did in the folder that the user allowed it to change."""
+
+    folder: str
+    agent_id: str = ""
+    """Empty: nobody began."""
+    text: str = ""
+    """What it says that it did."""
+    changes: dict[str, str] | None = None
+    """`new`, `changed` or `deleted` by the path of each file that differs from before; null: not compared."""
+    error: str = ""
+    """Why it was not done, or not to its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     made_from: Literal["answers", "votes"]
     """answers: the winner wrote it, and code checked whom and what it names; votes: code made it from equal answers and

@@ -19,7 +19,7 @@ _NOUN = (
 )
 _HEAD = re.compile(
     rf"\b{_NOUN}[\"'*_]*(?:\s(?:to|of|for)\s[^.:!?\n]{{1,80}}?|\s(?:correcta|correcte|correta|corretta))?"
-    r"(?:\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|jest|este|là|to|это|(?:would|must|should|will) be)\b"
+    r"(?:\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|jest|este|là|(?<=dź )to|это|(?:would|must|should|will) be)\b"
     r"(?:\s(?:therefore|thus|then|hence|clearly|definitely|simply|indeed|now))*\s?:?|\s?[:=])\s*"
     r"|(?:答案|答え|解答|正解|回答|答|选|정답|답|الجواب|الإجابة|उत्तर|जवाब|תשובה)\s?"
     r"(?:(?:应该)?(?:是|为|為|は|은|는|هو|هي|है|选|=|:)|(?=[A-Z]\b))\s*"
@@ -225,9 +225,11 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
     ends = [*(head.start() for head in heads[1:]), len(plain)]
     stated = [_read_statement(_cut(plain[h.end() : end]), text, h[0]) for h, end in zip(heads, ends, strict=True)]
     is_changed = graded or _RETRACTION.search(plain) or "but" in plain or "wrong" in plain
-    if len({str(one.result) for one in stated if one.result}) > 1 and not is_changed:
-        return ShortAnswer(normalise(text), last_line=stated[-1].last_line)
-    return stated[-1]
+    differ = len({str(one.result) for one in stated if one.result}) > 1 and not is_changed
+    last, rest, is_label = stated[-1], plain[heads[-1].end() :], heads[-1][0].endswith((": ", ":", "=", "= "))
+    # "The best choice is not obvious. Take Kafka." is not all in its first sentence.
+    goes_on = last.result is None and not is_label and normalise(rest) != normalise(_cut(rest))
+    return ShortAnswer(normalise(text), last_line=last.last_line) if differ or goes_on else last
 
 
 def _find_marked(text: str) -> str | None:

@@ -1,10 +1,9 @@
 """A turn of a session as people read it: what it came to, and its messages."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from massmem.core.calls import parse_object
 from massmem.core.messages import Attachment
 from massmem.core.records import MessageRecord
 from massmem.core.report import Report
@@ -33,13 +32,7 @@ class LoggedTurn:
 
 
 def parse_ballot(message: MessageRecord) -> tuple[str, str] | None:
-    if message.kind != "tool_call":
-        return None
-    try:
-        content: Any = json.loads(message.content)
-    except ValueError:
-        return None
-    match content:
+    match parse_object(message.content) if message.kind == "tool_call" else None:
         case {"vote": {"choice": str(choice), "reason": str(reason)}}:
             return choice, reason
         case _:

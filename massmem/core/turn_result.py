@@ -11,7 +11,7 @@ from massmem.core.errors import LimitReached
 from massmem.core.items import UnionItem, sort_items
 from massmem.core.messages import AttachedFile, Citation, Usage
 from massmem.core.outcome import TurnEnd
-from massmem.core.report import MeasuredConfidence, Report, VerdictCandidate
+from massmem.core.report import CarriedOut, MeasuredConfidence, Report, VerdictCandidate
 from massmem.core.reporting import report_votes
 from massmem.core.voting import Dissent, Tally, build_plan
 
@@ -156,6 +156,8 @@ class TurnSummary(_ResultPart):
     """The model that wrote the answer in place of the winner's own, which had failed."""
     report: Report | None = None
     """Who says what, where the council was to report."""
+    carried_out: CarriedOut | None = None
+    """What an agent program did in the folder that the user allowed it to change; `answer` ends with it."""
     shape: ev.Shape = "vote"
     """How the turn comes to its end."""
     job: str = ""
@@ -194,7 +196,7 @@ class TurnSummary(_ResultPart):
     """Of the turn, with the presentation, and with what was sent for it after its end."""
     spent: dict[str, Usage] = {}
     """`usage` by what it was for: answer, vote, present, report, compare, describe, reply (the user's was read),
-    summary, extract, embed. Of a run that was killed its steps."""
+    carry_out, summary, extract, embed. Of a run that was killed its steps."""
     seconds: float | None = None
     """How long the user waited, since the question or since the turn last went on; null: it has not ended."""
     started_at: datetime | None = None

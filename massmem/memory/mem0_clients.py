@@ -34,9 +34,6 @@ class Mem0Chat(AlwaysReady):
         yield TextChunk(text or "")
         yield FinishChunk("stop", Usage(reported=False))
 
-    async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Return None: mem0's clients cannot count."""
-
     def _explain(self, error: Exception) -> ProviderError:
         reply = parse_error_body(int(getattr(error, "status_code", None) or 0), str(error))
         return self._errors.error(reply.kind, reply.text)

@@ -276,10 +276,7 @@ class Buffer:
         return tokens
 
     def _count_specs(self, request: ChatRequest) -> int:
-        specs: list[Mapping[str, Any]] = [
-            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-            for tool in request.tools
-        ]
+        specs: list[Mapping[str, Any]] = [tool.to_dict() for tool in request.tools]
         if request.schema is not None:
             specs.append(request.schema)
         return self._count(json.dumps(specs, separators=(",", ":"))) if specs else 0

@@ -1,9 +1,10 @@
 """Agent programs that speak the Agent Client Protocol: Claude Code, Codex, OpenCode and others, as members of a team.
 
 A program is started once for its agent. Each request is a session of its own with the whole prompt: the log is the
-truth, whatever the program remembers. It works in the folder of the question, in the mode that only reads where it has
-one, and its requests for permission are refused unless the configuration allows their kind. What a program does without
-asking is not ours to prevent; `sandbox: bwrap` is.
+truth, whatever the program remembers. Only where a prompt begins with all that a session holds, to the letter, does the
+session go on: what was forgotten, edited or compressed, and what others said, makes another prompt. It works in the
+folder of the question, in the mode that only reads where it has one, and its requests for permission are refused unless
+the configuration allows their kind. What a program does without asking is not ours to prevent; `sandbox: bwrap` is.
 
 The SDK's connection matches replies to requests. Its stream of messages is ours: what a program writes beside the
 protocol is skipped, and one that floods is ended.
@@ -19,13 +20,14 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from massmem.config.home import ADDED_VARIABLES, expand_home
 from massmem.config.models import BackendConfig
-from massmem.config.presets import PRESETS, Program
+from massmem.config.presets import PRESETS, Abilities, Program
 from massmem.core.errors import (
     AuthenticationError,
     ContentRefused,
@@ -39,6 +41,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import (
     ActivityChunk,
+    ChatMessage,
     ChatRequest,
     Chunk,
     FinishChunk,
@@ -51,7 +54,7 @@ from massmem.core.messages import (
 )
 from massmem.core.redact import redact_line
 from massmem.isolation import guard_command
-from massmem.providers.base import Abilities, ProviderFactory, ReadFile, read_count, read_usage
+from massmem.providers.base import ProviderFactory, ReadFile, Writer, encode_data, read_count, read_usage
 from massmem.providers.pricing import price_of
 from massmem.providers.retry import Retrier, RetryBudget, RetryPolicy
 
@@ -60,6 +63,8 @@ VERSION = 1
 _START_SECONDS, _CANCEL_SECONDS, _CLOSE_SECONDS = 60.0, 3.0, 5.0
 _MAX_LINE, _MAX_TEXT, _MAX_UPDATES = 16_000_000, 4_000_000, 1_000
 """Bytes of a message; characters of a reply; updates that wait to be read."""
+_MAX_IDLE = 20
+"""Idle sessions of a program that may go on."""
 _LAST_WORDS = 2_000
 """Bytes of what a program wrote to stderr last."""
 _LOGIN_NEEDED = -32_000
@@ -69,7 +74,12 @@ _ALLOWED = ("read", "search")
 
 _READING_MODES = ("read-only", "plan", "ask", "chat")
 """Names of modes in which programs change nothing, the best first; some are the end of an address, behind a #."""
-_VERBS = {"read": "reads", "search": "searches", "fetch": "fetches", "execute": "runs", "think": "thinks about"}
+_WRITING_MODES = ("default", "build", "agent", "approve", "smart_approve", "code", "auto")
+"""Of modes in which they change files, and ask before; in Codex's `auto`, before they leave the folder."""
+_VERBS = {
+    "read": "reads", "search": "searches", "fetch": "fetches", "execute": "runs", "think": "thinks about",
+    "edit": "edits", "delete": "deletes", "move": "moves",
+}  # fmt: skip
 _FINISH: Mapping[str, FinishReason] = {"end_turn": "stop", "max_tokens": "length", "max_turn_requests": "length"}
 
 _ROLES = {"user": "The user", "assistant": "You", "system": "Instructions", "tool": "A tool"}
@@ -77,14 +87,16 @@ _AS_TEXT = "Answer in the text of your reply. Change no files and run nothing th
 _AS_JSON = "Your whole reply is one JSON value that fits this JSON Schema, without anything before or after it:"
 
 Json = dict[str, Any]
+_Files = tuple[ReadFile | None, Writer | None]
 
 
 class AcpFactory(ProviderFactory):
     """Opens agent programs, one process for each agent."""
 
-    def __init__(self, read_file: ReadFile | None = None) -> None:
-        """read_file: None: programs read by themselves, without our rules for secrets."""
-        self._read_file = read_file
+    def __init__(self, read_file: ReadFile | None = None, writer: Writer | None = None) -> None:
+        """read_file: None: programs read by themselves, without our rules for secrets. writer: of their folder, which
+        they may change; None: they may not."""
+        self._files: _Files = read_file, writer
         self._programs: list[AcpProvider] = []
 
     def open(self, backend: BackendConfig) -> "AcpProvider":
@@ -100,7 +112,7 @@ class AcpFactory(ProviderFactory):
         ):
             if name and shutil.which(name) is None:
                 raise InputError(f"{backend.type}: there is no program {name}", hint)
-        self._programs.append(AcpProvider(backend, program, command, self._read_file))
+        self._programs.append(AcpProvider(backend, program, command, self._files))
         return self._programs[-1]
 
     async def close(self) -> None:
@@ -125,17 +137,20 @@ async def try_program(backend: BackendConfig, *, starts: bool = True) -> str:
 class AcpProvider:
     """One agent's program."""
 
-    abilities = Abilities(tools=False, vision=False)
-
-    def __init__(
-        self, backend: BackendConfig, program: Program, command: Sequence[str], read_file: ReadFile | None
-    ) -> None:
+    def __init__(self, backend: BackendConfig, program: Program, command: Sequence[str], files: _Files) -> None:
         self.price = price_of(backend, os.environ)
-        self._backend, self._program, self._command, self._read_file = backend, program, command, read_file
+        self._backend, self._program, self._command, self._files = backend, program, command, files
         self._link: _Link | None = None
         self._starting = asyncio.Lock()
         # What a program did before it failed would be done twice.
         self._retrier = Retrier(replace(RetryPolicy.of(backend), max_retries=0), RetryBudget(), self.price)
+
+    @property
+    def abilities(self) -> Abilities:
+        """A program says when it starts whether it takes pictures, and never whether its model sees them."""
+        takes_none = self._link is not None and not self._link.takes.get("image", False)
+        vision = False if takes_none else self._backend.vision
+        return replace(PRESETS[self._backend.type].abilities, vision=vision)
 
     async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
         if self._link is None or self._link.is_broken:
@@ -162,7 +177,7 @@ class AcpProvider:
         async with self._starting:
             if self._link is None or self._link.is_broken:
                 await self.close()
-                link = _Link(self._backend, self._program, self._read_file)
+                link = _Link(self._backend, self._program, self._files)
                 try:
                     await link.open(self._command)
                 except BaseException:
@@ -173,24 +188,36 @@ class AcpProvider:
 
     async def _attempt(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         link = await self._connect()
-        reply = _Reply(self._backend, link.folder)
-        session, notice = await link.create_session()
-        if notice:
-            yield NoticeChunk(notice)
-        async with aclosing(link.prompt(session, write_prompt(request))) as updates:
+        reply, text = _Reply(self._backend, link.folder), ""
+        session, known = link.take_session(request.messages)
+        if not session:
+            session, notice = await link.create_session()
+            if notice:
+                yield NoticeChunk(notice)
+        blocks, left_out = write_blocks(replace(request, messages=request.messages[known:]), link.takes)
+        if left_out:
+            yield NoticeChunk(f"it takes no such files, and answers without them: {', '.join(left_out)}")
+        async with aclosing(link.prompt(session, blocks)) as updates:
             async for update in updates:
                 for chunk in reply.feed(update):
+                    text += chunk.text if isinstance(chunk, TextChunk) else ""
                     yield chunk
-        yield reply.finish(link.explain_end)
+        finish = reply.finish(link.explain_end)
+        link.keep_session(session, (*request.messages, ChatMessage("assistant", text)))
+        yield finish
 
 
 class _Link:
     """A running program and the connection to it."""
 
-    def __init__(self, backend: BackendConfig, program: Program, read_file: ReadFile | None) -> None:
+    def __init__(self, backend: BackendConfig, program: Program, files: _Files) -> None:
         self.is_broken = False
-        self._backend, self._program, self._read_file = backend, program, read_file
+        self.takes: Json = {}
+        """What a prompt may hold beside text."""
+        self._backend, self._program, (self._read_file, self._writer) = backend, program, files
         self._sessions: dict[str, asyncio.Queue[Json]] = {}
+        self._idle: dict[str, list[object]] = {}
+        """What idle sessions hold."""
         self._last_words = b""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -204,29 +231,46 @@ class _Link:
             self._scratch = tempfile.TemporaryDirectory(prefix="massmem-")
         self.folder = str(expand_home(self._backend.folder or cast("Any", self._scratch).name).resolve())
         if self._backend.sandbox:
-            command = build_sandbox(command, self.folder, self._program)
+            command = build_sandbox(command, self.folder, self._program, may_write=self._writer is not None)
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
         # With a key of massmem's a program would bill that, and not the subscription that it is logged in with.
         own = {name: value for name, value in os.environ.items() if name not in ADDED_VARIABLES}
-        environment = {**own, **self._program.environment}
+        environment = {**own, **(self._program.environment if self._writer is None else self._program.asks)}
         try:
             process = self._process = await asyncio.create_subprocess_exec(
                 *guard_command(command), cwd=self.folder, env=environment, limit=_MAX_LINE,
-                start_new_session=True, **pipes,
+                start_new_session=True, umask=-1 if self._writer is None else 0o022, **pipes,
             )  # fmt: skip
         except OSError as e:
             raise ProviderConnectionError(f"{self._backend.type} does not start: {e.strerror}") from e
         self._reading = asyncio.create_task(self._read_stderr(process))
         self._connection = Connection(self._answer, Messages(process.stdout, process.stdin, self._sessions))
         can_read = self._read_file is not None and bool(self._backend.folder)
-        abilities = {"fs": {"readTextFile": can_read, "writeTextFile": False}, "terminal": False}
+        abilities = {"fs": {"readTextFile": can_read, "writeTextFile": self._writer is not None}, "terminal": False}
         about = {"name": "massmem", "version": "1"}
         hello = {"protocolVersion": VERSION, "clientCapabilities": abilities, "clientInfo": about}
-        version = (await self._ask("initialize", hello)).get("protocolVersion")
+        reply = await self._ask("initialize", hello)
+        version = reply.get("protocolVersion")
+        self.takes = get_object(get_object(reply, "agentCapabilities"), "promptCapabilities")
         if version != VERSION:
             raise MalformedResponse(
                 f"{self._backend.type} speaks version {version!r:.20} of the protocol, not {VERSION}"
             )
+
+    def take_session(self, messages: Sequence[ChatMessage]) -> tuple[str, int]:
+        """Return a session that holds the first of these messages and no others, and how many; "", 0: there is none."""
+        words = _list_words(messages)
+        for session, held in self._idle.items():
+            if len(held) < len(words) and words[: len(held)] == held:
+                del self._idle[session]
+                return session, len(held)
+        return "", 0
+
+    def keep_session(self, session: str, messages: Sequence[ChatMessage]) -> None:
+        """Keep a session for a prompt that begins with these messages."""
+        self._idle[session] = _list_words(messages)
+        if len(self._idle) > _MAX_IDLE:
+            del self._idle[next(iter(self._idle))]
 
     async def create_session(self) -> tuple[str, str]:
         """Return a new session in the mode that only reads, and what the user should know of it, once."""
@@ -241,6 +285,9 @@ class _Link:
                     f"{self._backend.type} has no model {self._backend.model}", "leave out backend.model"
                 )
         modes = [str(mode.get("id")) for mode in list_objects(reply.get("modes"), "availableModes")]
+        if self._writer is not None:
+            await self._set(session, reply, "mode", _WRITING_MODES, modes)
+            return session, ""
         # What its environment holds needs no mode, in which it would only write plans.
         holds = self._program.environment or await self._set(session, reply, "mode", _READING_MODES, modes)
         notice = "" if holds or self._has_warned or self._backend.sandbox else (
@@ -267,10 +314,9 @@ class _Link:
             await self._ask(f"session/set_{name}", {"sessionId": session, f"{name}Id": value})
         return bool(value)
 
-    async def prompt(self, session: str, text: str) -> AsyncGenerator[Json, None]:
+    async def prompt(self, session: str, blocks: Sequence[Json]) -> AsyncGenerator[Json, None]:
         """Yield the updates of one request, and the reply to it last. Closing the generator tells the agent to stop."""
         updates = self._sessions[session] = asyncio.Queue()
-        blocks = [{"type": "text", "text": text}]
         asking = asyncio.create_task(
             self._ask("session/prompt", {"sessionId": session, "prompt": blocks}, seconds=None)
         )
@@ -364,6 +410,11 @@ class _Link:
                 except MassmemError as e:
                     raise RequestError.invalid_params({"details": e.message}) from e
                 return {"content": text}
+            case "fs/write_text_file" if self._writer is not None and not is_notification:
+                try:
+                    self._writer.write(str(params.get("path")), str(params.get("content")))
+                except (OSError, ValueError, RuntimeError) as e:
+                    raise RequestError.invalid_params({"details": str(e)}) from e
             case _ if not is_notification:
                 raise RequestError.method_not_found(str(method))
             case _:
@@ -374,11 +425,11 @@ class _Link:
         """Return the answer to a request for permission: no, unless the configuration allows its kind."""
         call = params.get("toolCall")
         call = cast("Json", call) if isinstance(call, dict) else {}
-        allowed = updates is not None and call.get("kind") in (
-            _ALLOWED if self._backend.allow is None else self._backend.allow
-        )
-        if updates is not None and not allowed:
-            updates.put_nowait({"sessionUpdate": "refused", **call})
+        kind, kinds = call.get("kind"), _ALLOWED if self._backend.allow is None else self._backend.allow
+        is_named = kind in kinds if self._writer is None or kind == "fetch" else self._writer.allows(call)
+        allowed = updates is not None and is_named
+        if updates is not None:
+            updates.put_nowait({**call, "sessionUpdate": "tool_call" if allowed else "refused", "status": "decided"})
         kind = "allow_once" if allowed else "reject_once"
         option = next((o.get("optionId") for o in list_objects(params, "options") if o.get("kind") == kind), None)
         outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
@@ -407,7 +458,7 @@ class Messages:
             if sum(queue.qsize() for queue in self._sessions.values()) > _MAX_UPDATES:
                 await asyncio.sleep(0.01)  # who reads them goes on; the program waits once its pipe is full
             try:
-                line = await self._in.readline()
+                line = await self._read_line()
             except (ValueError, OSError):
                 return None
             if not line:
@@ -419,6 +470,10 @@ class Messages:
 
     async def close(self) -> None:
         self._out.close()
+
+    async def _read_line(self) -> bytes | bytearray:
+        """Return the next line; b"": there is none. Raises ValueError: it does not end."""
+        return await self._in.readline()
 
 
 class _Reply:
@@ -488,11 +543,10 @@ class _Reply:
         return [ActivityChunk("working", what=what)]
 
     def _take_counts(self, update: Json) -> None:
-        meta = update.get("_meta")
-        for place in (update, cast("Json", meta) if isinstance(meta, dict) else {}):
-            usage = place.get("usage")
-            if isinstance(usage, dict):
-                self._counts = cast("Json", usage)
+        """Take the tokens of the whole reply, or add those of one of the program's own requests."""
+        for name, value in get_object(get_object(update, "_meta"), "usage").items():
+            self._counts[name] = (read_count(self._counts.get(name)) or 0) + (read_count(value) or 0)
+        self._counts = get_object(update, "usage") or self._counts
 
 
 def write_prompt(request: ChatRequest) -> str:
@@ -501,10 +555,27 @@ def write_prompt(request: ChatRequest) -> str:
     rest = [message for message in request.messages if message.role != "system"]
     parts = [*system, *(f"{_ROLES[message.role]}:\n{message.content}" for message in rest[:-1])]
     parts += [message.content for message in rest[-1:]]
-    parts.append(_AS_TEXT)
+    if request.purpose != "carry_out":
+        parts.append(_AS_TEXT)
     if request.schema is not None:
         parts.append(f"{_AS_JSON}\n{json.dumps(request.schema, ensure_ascii=False)}")
     return clean_text("\n\n".join(parts))
+
+
+def write_blocks(request: ChatRequest, takes: Json) -> tuple[list[Json], list[str]]:
+    """Return the prompt with its files, and the names of those that a program does not take."""
+    blocks: list[Json] = [{"type": "text", "text": write_prompt(request)}]
+    left_out: list[str] = []
+    for one in {a.file.hash: a for message in request.messages for a in message.attachments}.values():
+        kind, data = {"mimeType": one.file.media_type}, encode_data(one)
+        if one.file.media_type.startswith("image/") and takes.get("image"):
+            blocks.append({"type": "image", "data": data, **kind})
+        elif not one.file.media_type.startswith("image/") and takes.get("embeddedContext"):
+            uri = f"attachment:///{quote(one.file.name)}"
+            blocks.append({"type": "resource", "resource": {"uri": uri, "blob": data, **kind}})
+        else:
+            left_out.append(one.file.name)
+    return blocks, left_out
 
 
 def describe_call(call: Json, folder: str) -> str:
@@ -514,6 +585,17 @@ def describe_call(call: Json, folder: str) -> str:
     what = command or next((place.get("path") for place in places), "") or call.get("title") or ""
     what = str(what).removeprefix(f"{folder}/")
     return redact_line(f"{_VERBS.get(str(call.get('kind')), 'uses')} {what}".strip(), 200)
+
+
+def _list_words(messages: Sequence[ChatMessage]) -> list[object]:
+    """Return what a program has read or written, to compare it."""
+    return [(one.role, one.content.strip(), one.attachments) for one in messages]
+
+
+def get_object(place: Json, key: str) -> Json:
+    """Return the object that stands under a key; an empty one: there is none."""
+    value: object = place.get(key)
+    return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def list_objects(place: object, key: str) -> list[Json]:
@@ -529,14 +611,14 @@ def find_value(choices: Sequence[str], values: Sequence[str]) -> str:
     return next((ends[name] for name in choices if name in ends), "")
 
 
-def build_sandbox(command: Sequence[str], folder: str, program: Program) -> list[str]:
-    """Return the command of bubblewrap that lets a program read its folder, and write its own settings alone."""
+def build_sandbox(command: Sequence[str], folder: str, program: Program, *, may_write: bool = False) -> list[str]:
+    """Return the command of bubblewrap that lets a program read its folder (or write it), and write its settings."""
     place = Path(shutil.which(command[0]) or command[0])
     package = next((path for path in place.resolve().parents if path.name == "node_modules"), place.resolve().parent)
     system = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/run/systemd/resolve")
     visible = [*system, str(place.parent), str(package), folder]
     home = Path.home()
-    own = [str(home / name) for name in program.folders]
+    own = [*(str(home / name) for name in program.folders), *([folder] if may_write else [])]
     binds = [part for path in visible for part in ("--ro-bind-try", path, path)]
     binds += [part for path in own for part in ("--bind-try", path, path)]
     base = ["bwrap", "--die-with-parent", "--unshare-pid", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]

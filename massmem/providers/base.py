@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from massmem.config.models import BackendConfig
 from massmem.config.presets import Abilities
@@ -34,6 +34,13 @@ MOST_TOKENS = 100_000_000
 ReadFile = Callable[[str, str, int, int | None], Awaitable[str]]
 """Returns the text of a file of a folder. It is given the folder, the path, the first line (from 1), and the number of
 lines; None: all. Raises InputError: it may not be read, or cannot."""
+
+
+class Writer(NamedTuple):
+    """Of a folder that an agent program may change. `write` raises OSError, ValueError, RuntimeError."""
+
+    allows: Callable[[Mapping[str, Any]], bool]
+    write: Callable[[str, str], None]
 
 
 class ChatProvider(Protocol):
@@ -117,11 +124,13 @@ def list_places(location: SearchLocation) -> dict[str, str]:
 
 
 class AlwaysReady:
-    """Part of a provider whose model needs no preparation."""
+    """Part of a provider whose model needs no preparation, and by itself counts no prompt."""
 
     async def prepare(self) -> AsyncGenerator[ActivityChunk, None]:
         for chunk in ():
             yield chunk
+
+    async def count_prompt(self, request: ChatRequest) -> int | None: ...
 
 
 class ProviderFactory(ABC):

@@ -151,9 +151,6 @@ class ApiProvider(AlwaysReady, ABC):
                     yield NoticeChunk(text)
                 yield ToolCallChunk(sign_call(chunk.call, self._owner)) if isinstance(chunk, ToolCallChunk) else chunk
 
-    async def count_prompt(self, request: ChatRequest) -> int | None:
-        """Return None: OpenAI's APIs have no such request. massmem.memory.tokens knows its vocabulary."""
-
     @abstractmethod
     def _body(self, request: ChatRequest) -> dict[str, Any]: ...
 

@@ -14,7 +14,7 @@ from massmem.config.models import Api, BackendConfig
 from massmem.config.presets import PRESETS, BackendType
 from massmem.config.web_search import WebSearchConfig
 from massmem.core.calls import parse_object
-from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, ToolSpec, clean_text
+from massmem.core.messages import PDF, Attachment, ChatMessage, ChatRequest, Chunk, ToolCall, clean_text
 from massmem.core.text import one_line
 from massmem.providers.base import (
     data_url,
@@ -149,7 +149,7 @@ def build_chat_body(request: ChatRequest, backend: BackendConfig, endpoint: Endp
         body["prompt_cache_key"] = cache_key(request)
     body |= write_chat_search(request, backend)
     if request.tools:
-        own = [{"type": "function", "function": write_tool(tool)} for tool in request.tools]
+        own = [{"type": "function", "function": tool.to_dict()} for tool in request.tools]
         body["tools"] = [*own, *body.get("tools", ())]
         body["tool_choice"] = request.tool_choice
     elif request.schema is not None:
@@ -206,7 +206,7 @@ def build_response_body(request: ChatRequest, backend: BackendConfig, endpoint: 
         body["include"] = ["reasoning.encrypted_content"]
         body["prompt_cache_key"] = cache_key(request)
     if request.tools:
-        body["tools"] = [{"type": "function", **write_tool(tool), "strict": False} for tool in request.tools]
+        body["tools"] = [{"type": "function", **tool.to_dict(), "strict": False} for tool in request.tools]
         body["tool_choice"] = request.tool_choice
     if backend.web_search is not None and searches_web(backend, request):
         _add_search(body, backend.web_search, backend.type)
@@ -267,11 +267,6 @@ def write_chat_search(request: ChatRequest, backend: BackendConfig) -> dict[str,
         options["user_location"] = write_location(search.location)
     parameters = {"engine": "exa", **options} if options else {}
     return {"tools": [{"type": "openrouter:web_search", **({"parameters": parameters} if parameters else {})}]}
-
-
-def write_tool(tool: ToolSpec) -> Json:
-    """Return what both APIs are told of a tool."""
-    return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
 
 
 def effort_name(effort: str) -> str:

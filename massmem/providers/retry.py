@@ -141,7 +141,7 @@ class SharedPauses:
         self._shared, self._local = shared, LocalPauses(clock)
         self._clock = clock
         self._alone_until = 0.0
-        self._is_alone = False
+        """0: the server has answered last."""
 
     async def find(self, name: str) -> float:
         return await self._local.find(name) or await self._ask(lambda: self._shared.find(name)) or 0.0
@@ -161,13 +161,12 @@ class SharedPauses:
             async with asyncio.timeout(_PATIENCE):
                 answer = await question()
         except (StoreError, TimeoutError) as e:
-            if not self._is_alone:
+            if not self._alone_until:
                 reason = e.message if isinstance(e, StoreError) else f"no answer in {_PATIENCE:g} s"
                 log.warning("rate limits of model servers are not shared for now: %s", reason)
-            self._is_alone = True
             self._alone_until = self._clock() + _ALONE
             return None
-        self._is_alone = False
+        self._alone_until = 0.0
         return answer
 
 

@@ -171,7 +171,7 @@ class ScriptConfig(BaseModel):
     check: tuple[ScriptedReply, ...] = ()
     """What it says of the items of others, or did with criticism, as JSON; by default it confirms all."""
 
-    @field_validator(*get_args(Purpose), mode="before")
+    @field_validator(*(name for name in get_args(Purpose) if name != "carry_out"), mode="before")
     @classmethod
     def _to_replies(cls, value: object, info: Any) -> object:
         string_field = "vote" if info.field_name == "vote" else "text"

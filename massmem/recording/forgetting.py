@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from massmem.config.models import MemoryConfig
+from massmem.core.calls import parse_json
 from massmem.core.errors import IndexDamaged, InputError, MemoryUnavailable, UnknownMemoryError
 from massmem.core.records import LogEntry, MessageRecord
 from massmem.core.redact import map_texts
@@ -305,7 +306,7 @@ class Redactor:
         """Return the text with a mark in place of each sentence that says a statement. JSON stays JSON."""
         if not (statements := self._choose(_fold(text))):
             return text
-        if (value := _parse_json(text)) is not None:
+        if (value := parse_json(text)) is not None:
             with suppress(RecursionError):  # nested too deeply: as text
                 new = self.redact_value(value)
                 return text if new == value else json.dumps(new, ensure_ascii=False)
@@ -432,7 +433,7 @@ def has_only_marks(text: str) -> bool:
 def list_sentences(text: str) -> list[str]:
     """Return the sentences of a text; of a JSON value, those of its strings."""
     try:
-        parts = [*_list_strings(_parse_json(text) or text)]
+        parts = [*_list_strings(parse_json(text) or text)]
     except RecursionError:
         parts = [text]
     return [sentence for part in parts for sentence in split_sentences(part)]
@@ -451,16 +452,6 @@ def _list_strings(value: Any) -> Iterator[str]:
                 yield from _list_strings(item)
         case _:
             pass
-
-
-def _parse_json(text: str) -> Any:
-    if not text.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Any", value) if isinstance(value, dict | list) else None
 
 
 def _fold(text: str) -> str:

@@ -484,7 +484,7 @@ class FactWriter:
         finally:
             if is_claimed and not settled:
                 with suppress(StoreError):  # then it is due when the claim ends
-                    await self._store.release_recording(row)
+                    await self._store.extend_claim(row, None)
 
     @asynccontextmanager
     async def _renew_claim(self, row: RecordingJob) -> AsyncGenerator[None]:

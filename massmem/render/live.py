@@ -16,6 +16,7 @@ from rich.text import Text
 
 from massmem.core import events as ev
 from massmem.core.events import now
+from massmem.core.params import show_name
 from massmem.core.text import format_dollars, make_printable, one_line
 from massmem.render import Renderer
 from massmem.render.text import (
@@ -264,7 +265,7 @@ def _describe_state(agent: AgentView, view: TurnView) -> str:
         case "failed" if result.error is not None:
             text = result.error.error
         case "asking" if result.waiting_for is not None:
-            text = f"needs {result.waiting_for} from you"
+            text = f"needs {show_name(result.waiting_for)} from you"
         case "voted" if result.ballots:
             text = f"for {view.name(result.ballots[-1].choice)}: {result.ballots[-1].reason}"
         case "answered" | "voted" | "waiting" if result.answers:

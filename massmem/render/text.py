@@ -11,6 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from massmem.core import events as ev
 from massmem.core.calls import describe_call, shorten_tool_name
 from massmem.core.messages import Usage
+from massmem.core.params import show_name
 from massmem.core.redact import redact_line
 from massmem.core.text import escape_json, format_dollars, make_printable, one_line
 from massmem.core.verdict import NO_VOTE, describe_share
@@ -119,7 +120,8 @@ def describe_failure(event: ev.AgentFailed, view: TurnView) -> str:
     if event.out and (first := next((agent for agent in same if agent not in (None, event.agent_id)), None)):
         return f"{view.name(event.agent_id)} failed as {view.name(first)} did"
     hint = f" ({one_line(event.hint)})" if event.hint else ""
-    rest = "" if event.out or event.step == "present" else "; it may act again in the next round"
+    is_last = view.final_round or (view.result.shape != "vote" and (event.round or 0) > 1)
+    rest = "" if event.out or is_last or event.step == "present" else "; it may act again in the next round"
     return f"{view.name(event.agent_id)} failed: {one_line(event.message)}{hint}{rest}"
 
 
@@ -267,9 +269,9 @@ def describe_event(event: ev.Event, view: TurnView) -> str | None:
         case ev.ToolCalled() | ev.ToolReturned():
             return _describe_tool(event, view)
         case ev.ParamProvided():
-            return f"{event.param} received"  # without its value, which may be private
+            return f"{show_name(event.param)} received"  # without its value, which may be private
         case ev.ParamCleared(why="gave_up"):
-            return f"{event.param} not received; the agents go on without it"
+            return f"{show_name(event.param)} not received; the agents go on without it"
         case _ if isinstance(event, AgentEvent):
             return _describe_agent(event, view)
         case _:
@@ -321,7 +323,7 @@ def _describe_agent(event: AgentEvent, view: TurnView) -> str | None:
             reason = redact_line(event.reason, _EXCERPT)
             line = f"{name} votes for {view.name(event.choice)}{_format_effort(event, view)}: {reason}"
         case ev.ParamRequested():
-            line = f"{name} needs {event.param} from you{_format_effort(event, view)}"
+            line = f"{name} needs {show_name(event.param)} from you{_format_effort(event, view)}"
         case ev.AgentFailed() | ev.ItemsGiven():
             line = describe_failure(event, view) if isinstance(event, ev.AgentFailed) else _describe_items(event, view)
         case _:
@@ -371,7 +373,7 @@ log = logging.getLogger(__name__)
 
 _PRIVATE_FIELDS = {
     "question", "content", "text", "reasoning", "reason", "partial", "arguments", "answer", "prompt", "summary",
-    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies",
+    "metadata", "query", "citations", "report", "items", "unread", "checks", "replies", "completed", "carried_out",
 }  # fmt: skip
 _OMITTED_FIELDS = {"type", "at", "schema_version"}
 

@@ -159,9 +159,10 @@ class TurnView:
                 for agent_id in not_asked:
                     self._agent(agent_id).phase = "not asked" if agent_id in self.not_needed else "answered"
             case ev.TurnCompleted() | ev.TurnFailed() | ev.TurnInterrupted() | ev.TurnWaiting() | ev.TurnAbandoned():
-                for agent in self.agents.values():
+                for agent_id, agent in self.agents.items():
                     if agent.started_at is not None:
-                        agent.finish("answered")
+                        has_answered = isinstance(event, ev.TurnCompleted) or self.result.find_agent(agent_id).answers
+                        agent.finish("answered" if has_answered else "waiting")
             case _:
                 self._feed_agent(event)
 

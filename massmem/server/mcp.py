@@ -119,19 +119,27 @@ class Noted(BaseModel):
 
 def create_mcp_server(get_access: GetAccess) -> MCPServer[Any]:
     """Return the server; run it over stdio or HTTP. get_access: called for each request."""
+
+    async def read_prompts(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        if ctx.method.startswith("prompts/"):
+            jobs, _ = await asyncio.to_thread(read_jobs, massmem_home(), "")
+            for prompt in await server.list_prompts():
+                server.remove_prompt(prompt.name)
+            for job in jobs:
+                server.add_prompt(_make_prompt(job))
+        return await call_next(ctx)
+
     server: MCPServer[Any] = MCPServer(
         "massmem",
         instructions=_INSTRUCTIONS,
         version=version("massmem"),
         log_level="WARNING",
         subscriptions=False,
-        middleware=[_list_resources_for(get_access)],
+        middleware=[_list_resources_for(get_access), read_prompts],
     )
     _add_council(server, get_access)
     _add_memory(server, get_access)
     _add_sessions(server, get_access)
-    for job in read_jobs(massmem_home(), "")[0]:
-        server.add_prompt(_make_prompt(job))
     return server
 
 

@@ -97,4 +97,4 @@ async def hand_over(store: SessionStore, session_id: str, turn: int | None = Non
     for listed in forks:
         name, origins = listed.session.session_id, listed.session.origins
         if name in shares and name != heir and heir not in dict(origins):
-            await store.set_origins(name, (*origins, (heir, shares[name])))
+            await store.update_session(name, origins=(*origins, (heir, shares[name])))

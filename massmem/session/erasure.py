@@ -470,7 +470,7 @@ class Eraser:
         if was_cut_off:
             await self.memory.erase_deleted()
         for job in held:
-            await self.store.release_recording(job)
+            await self.store.extend_claim(job, None)
         await Recorder(self.store, self.memory, leaves_facts=True).drain()
 
     async def _list_held(self) -> list[RecordingJob]:

@@ -113,7 +113,7 @@ class Reviews:
     async def dismiss(self, finding_id: str, why: str) -> tuple[Finding, Memory]:
         """Note in the project that a finding is none; return both. Raises InputError: there is no such finding."""
         async for name, results in self._read_reviews():
-            review = await self._collect(results, [], lambda result: read_hunks(result.question), _read_nothing, [name])
+            review = await self._collect(results, [], lambda result: read_hunks(result.question), read_nothing, [name])
             for finding in review.findings:
                 if finding.id == finding_id:
                     return finding, (await self._memories.add(_write_note(finding, why)))[1]
@@ -243,8 +243,8 @@ def _find_path(merged: UnionItem, place: CheckedPlace | None) -> str:
     return place.path if place else merged.item.file or "no file"
 
 
-def _read_nothing(_: str) -> None:
-    return None
+def read_nothing(_: str) -> None:
+    """Return that no file is there to be looked into."""
 
 
 def _check(

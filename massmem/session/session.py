@@ -51,7 +51,7 @@ from massmem.store.ports import SessionStore
 from massmem.tools.answer_schema import check_schema
 from massmem.tools.toolbox import FILE_TOOLS
 from massmem.turn.compressor import AgentContext
-from massmem.turn.vision import choose_visible
+from massmem.turn.vision import choose_visible, find_abilities
 
 log = logging.getLogger(__name__)
 
@@ -251,7 +251,7 @@ class Session:
             raise InputError("this conversation is empty", "ask something first")
         schema = None if answer_schema is None else await asyncio.to_thread(check_schema, answer_schema)
         if attachments:
-            abilities = {agent.id: self._team.chat[agent.id].abilities for agent in self._agents}
+            abilities = await find_abilities({agent.id: self._team.chat[agent.id] for agent in self._agents})
             attachments = choose_visible(self._config, abilities, attachments)
             question = name_attachments(question, attachments)
         async with (

@@ -281,7 +281,7 @@ class Teams:
         default = self.named[name or DEFAULT_TEAM]
         team = await self.find(session) if name is None and session is not None else default
         if session is not None and session.config_path != team.config.path:
-            await self.store.set_config_path(session.session_id, team.config.path)
+            await self.store.update_session(session.session_id, config_path=team.config.path)
         return team
 
     async def find(self, session: SessionRecord) -> Team:

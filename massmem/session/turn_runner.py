@@ -34,6 +34,7 @@ from massmem.store.lookup import load_attachments, read_turns_backwards
 from massmem.telemetry import Stage, TurnTrace, make_memory_payload, make_respond_payload
 from massmem.tools.actions import AskContext
 from massmem.turn.agent import Agent
+from massmem.turn.carry_out import complete_cut
 from massmem.turn.coordinator import Turn, run_turn
 from massmem.turn.fallback import Fallbacks, Model, Outages
 from massmem.turn.outbox import Outbox, run_until
@@ -341,7 +342,10 @@ class TurnRunner:
         )
         resumed = self._build_resumption(turn)
         await self._emit(resumed)  # before anything else is done: a turn may kill its process at once
-        await self._run(replace(turn, events=[*turn.events, resumed]))
+        if (completed := complete_cut(logged, resumed.names)) is not None:
+            await self._emit(completed)
+        else:
+            await self._run(replace(turn, events=[*turn.events, resumed]))
 
     async def _load(self, pending: TurnRecord) -> list[ev.Event]:
         """Return what the log holds of the turn, and begin its dialog."""
@@ -413,6 +417,14 @@ class TurnRunner:
             command = f"massmem memory forget --everywhere --text {shlex.quote(statement)}"
             way = command if is_own else "DELETE /api/v1/memories/ID?everywhere=true, or Forget everywhere on the page"
             self._notices.append(f"a message forgets nothing; this does: {way}")
+        folder, is_allowed = self._config.variation.get("write_folder", ""), self._config.may_write
+        if folder:
+            names = " or ".join(agent.display_name for agent in self._agents if agent.backend.is_program)
+            may = f"{names or 'nobody'} may change files and run commands in {folder} once the council has answered"
+            self._notices.append(
+                may if is_allowed else f"no file in {folder} is changed: only the command line allows it"
+            )
+        turn = replace(turn, write_folder=folder if is_allowed else "")
         return replace(turn, calibration=calibration, kind=RUNS[shape], is_own=is_own), agents
 
     async def _create_agents(
@@ -474,7 +486,7 @@ class TurnRunner:
             for event in batch:
                 self._trace.feed(event)
             self._is_open = not isinstance(self._last, TurnEnd)
-        if isinstance(last, ev.TurnCompleted):
+        if isinstance(last, ev.TurnCompleted) and self._providers:  # else nobody was asked
             tokens = last.usage.prompt + last.usage.completion
             log.info("Response generated: %d chars, %d tokens", len(last.answer), tokens)
             self._history.prepare_next(self._session_id, self._turn, last.answer, self._providers)

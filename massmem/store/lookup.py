@@ -87,17 +87,16 @@ async def get_newest_session(store: SessionStore, owner: Owner | Everybody) -> S
     raise UnknownSessionError("there is no session yet to go on with", 'start one with: massmem "your question"')
 
 
-async def read_all_messages(store: SessionStore, session_id: str, after: int = 0) -> AsyncGenerator[MessageRecord]:
-    """Yield every message with a number > `after`, oldest first; no more than a page of them is in memory."""
-    async for page in read_message_pages(store, session_id, after):
+async def read_all_messages(store: SessionStore, session_id: str) -> AsyncGenerator[MessageRecord]:
+    """Yield every message, oldest first; no more than a page of them is in memory."""
+    async for page in read_message_pages(store, session_id):
         for message in page:
             yield message
 
 
-async def read_message_pages(
-    store: SessionStore, session_id: str, after: int = 0
-) -> AsyncGenerator[list[MessageRecord]]:
+async def read_message_pages(store: SessionStore, session_id: str) -> AsyncGenerator[list[MessageRecord]]:
     """As `read_all_messages`, a page at a time."""
+    after = 0
     while page := await store.read_messages(session_id, after, _PAGE):
         after = page[-1].seq
         yield page

@@ -6,7 +6,7 @@ Every write is one transaction that is durable when the call returns. All method
 from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from massmem.core.errors import InputError, SessionBusyError, StoreError
 from massmem.core.events import Event
@@ -237,12 +237,11 @@ class RecordingQueue(Protocol):
         """Take a due row: until then it is due for nobody else. False: another process was faster."""
         ...
 
-    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
-        """Claim a row for longer that this process has claimed. What was done or forgotten meanwhile stays so."""
-        ...
+    async def extend_claim(self, recording: RecordingJob, until: datetime | None) -> None:
+        """Claim a row for longer that this process has claimed; None: make it due again.
 
-    async def release_recording(self, recording: RecordingJob) -> None:
-        """Make a claimed row due again."""
+        What was done or forgotten meanwhile stays so.
+        """
         ...
 
     async def finish_recordings(
@@ -293,6 +292,14 @@ class RecordingQueue(Protocol):
         ...
 
 
+class SessionFields(TypedDict, total=False):
+    """Those of a `SessionRecord` that change by themselves."""
+
+    history_hash: str
+    config_path: str
+    origins: tuple[tuple[str, int], ...]
+
+
 class SessionCatalogue(Protocol):
     """Sessions as a whole: making, finding, naming, deleting, copying."""
 
@@ -322,16 +329,8 @@ class SessionCatalogue(Protocol):
         """Raises StoreError for an unknown session, and for one that is being deleted."""
         ...
 
-    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        """Store the hash of the history; nothing happens when the session is unknown."""
-        ...
-
-    async def set_config_path(self, session_id: str, config_path: str) -> None:
-        """Store which team goes on with the session; nothing happens when the session is unknown."""
-        ...
-
-    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
-        """Store whose memories the session shares; nothing happens when the session is unknown."""
+    async def update_session(self, session_id: str, **fields: Unpack[SessionFields]) -> None:
+        """Replace fields of the session's row; nothing happens when the session is unknown."""
         ...
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:

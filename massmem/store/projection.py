@@ -105,6 +105,7 @@ _SilentEvent = (
     | ev.ParamProvided
     | ev.ParamCleared
     | ev.AnswerNowRequested
+    | ev.CarryOutStarted
     | ev.UsageBooked
     | ev.Notice
 )

@@ -77,7 +77,7 @@ def read_checks(text: str, numbers: Sequence[int]) -> tuple[Check, ...]:
     checks = {check.item: check for check in filter(None, map(_make_check, _read_entries(text) or ()))}
     known = tuple(check for number, check in checks.items() if number in numbers)
     if not known:
-        raise ActionError(f"it says of no item whether it is right; they are {', '.join(map(str, numbers))}")
+        raise ActionError(f"it says nothing of the items {', '.join(map(str, numbers))}")
     return known
 
 

@@ -369,7 +369,8 @@ class Agent:
                     return self._to_event(request, step)
                 await tools.run(calls)
                 continue
-            if not (is_vote or self._native) and tools.specs:  # it was asked whether it needs one
+            if not (is_vote or self._native or self._writes_calls(step.prompt)) and tools.specs:
+                # It was asked whether it needs one.
                 tools.close()
                 continue
             action = read(step.reply)
@@ -489,6 +490,10 @@ class Agent:
         """Whether actions and tools are calls."""
         return self._calls_tools and self._provider.abilities.tools
 
+    def _writes_calls(self, prompt: Prompt) -> bool:
+        """Whether the model may call a tool in place of its answer, which is text."""
+        return prompt.purpose == "answer" and self._provider.abilities.writes_calls
+
     @property
     def _spare_choice(self) -> ToolChoice:
         return self._provider.abilities.spare_tools or "auto"
@@ -513,13 +518,17 @@ class Agent:
         question, ask_context = prompt.question, self._ask_context
         text = self._add_param_values(question)
         if not self._native:
-            if tools.specs:
+            may_call = bool(tools.specs) and self._writes_calls(prompt)
+            if tools.specs and not may_call:
                 choice = prompts.build_tool_choice_prompt(describe_tools(tools.specs), text)
                 note, schema = prompts.build_enough_prompt(question), build_decision_schema(tools.specs)
                 return replace(prompt.with_message(lambda _: choice, note), schema=schema)
             ask = ask_context.descriptions if ask_context.may_ask else None
             answer = prompts.build_answer_prompt(text, tools=False, ask=ask)
-            note = "\n\n".join(filter(None, (tools.end_note, prompts.build_answer_from_tools_prompt(question))))
+            if may_call:
+                answer = f"{prompts.describe_calls(describe_tools(tools.specs))}\n\n{answer}"
+            go_on = prompts.build_answer_from_tools_prompt(question, ", or use one again" if may_call else "")
+            note = "\n\n".join(filter(None, (tools.end_note, go_on)))
             return replace(prompt.with_message(lambda _: answer, note), schema=None)
         answer = prompts.build_answer_prompt(text, tools=True)
         ask_tools = (build_ask_tool(ask_context),) if ask_context.may_ask else ()

@@ -26,6 +26,7 @@ from massmem.core.errors import (
 )
 from massmem.core.messages import AttachedFile, Usage, split_question
 from massmem.core.params import ParamSpec
+from massmem.core.report import CarriedOut
 from massmem.core.reporting import Authors, report_votes
 from massmem.core.turn_result import TurnResult
 from massmem.core.verdict import (
@@ -43,6 +44,7 @@ from massmem.core.voting import Answer, Dissent, Tally
 from massmem.memory.budget import Budget
 from massmem.providers.pricing import Price
 from massmem.turn.agent import Agent, Presentation, StepResult
+from massmem.turn.carry_out import add_outcome, carry_out
 from massmem.turn.depth import Comparison, asks_for_text, choose_first_agents, compare_answers, is_worth_comparing
 from massmem.turn.fallback import OUTAGES
 from massmem.turn.outbox import Outbox, run_until
@@ -89,6 +91,8 @@ class Turn:
     """Both: see `TurnStarted`."""
     is_own: bool = False
     """The user of this machine asks: what the question names in this network may be read."""
+    write_folder: str = ""
+    """An agent program carries the answer out in it; "": nobody does."""
 
 
 async def run_turn(
@@ -486,7 +490,25 @@ class TurnRun:
         completed = self._build_completion(winner, judgement, form_error)
         for flaw in self._list_flaws(winner, completed):
             self._notify(flaw)
+        if self.turn.write_folder:
+            done = await self._carry_out(self.turn.write_folder, completed)
+            completed = add_outcome(completed, done, self._name(done.agent_id))
+            completed = completed.model_copy(update={"usage": self.budget.usage, "limit": self.limit})
         self.outbox.emit(completed)
+
+    async def _carry_out(self, folder: str, completed: ev.TurnCompleted) -> CarriedOut:
+        """Have the answer carried out by the winner, else by the first agent program; return what was done."""
+        programs = [agent for agent in self.agents.values() if agent.config.backend.is_program]
+        error = "the agents are not sure of the answer" if completed.verdict == "unsure" else ""
+        error = error or ("the turn had to end before" if self._asks_no_more else "")
+        if error or not programs:
+            return CarriedOut(folder, error=error or "no agent of the team is an agent program")
+        agent = next((agent for agent in programs if agent.id == completed.winner), programs[0])
+        task = Task(self.turn.question, self.tally.round, StepCost(), self.outbox)
+        done = await carry_out(agent, folder, completed, task, self.budget, self._run_together)
+        if done.error and self.limit is not None:
+            done = replace(done, error=self._explain_limit(f"{self.settings.timeout:g} seconds were over")[0])
+        return done
 
     def _list_flaws(self, winner: ev.WinnerDecided, completed: ev.TurnCompleted) -> Iterator[str]:
         """Yield what the user should know of the answer."""

@@ -4,17 +4,15 @@ Code keeps it, so that finished work outlives every compression of the prompt; w
 summarise. A prompt holds the entries of those calls alone whose results do not stand in it word for word.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import split as split_path
 from typing import cast
 
-from massmem.core.calls import shorten_tool_name, split_arguments
+from massmem.core.calls import parse_json, shorten_tool_name, split_arguments
 from massmem.core.events import Event, ToolCalled, ToolReturned
 from massmem.core.messages import ToolSpec
 from massmem.core.text import one_line
@@ -341,10 +339,7 @@ def list_names(result: str) -> list[list[str]]:
 
 def _read_json_items(result: str) -> list[str]:
     """Return the first text of each item of the list that a result is, or has as its only value."""
-    data: object = None
-    if result.lstrip().startswith(("[", "{")):
-        with suppress(ValueError, RecursionError):
-            data = json.loads(result)
+    data: object = parse_json(result)
     if isinstance(data, dict):
         data = next(iter(cast("dict[str, object]", data).values()), None)
     items = cast("list[object]", data) if isinstance(data, list) else []

@@ -138,7 +138,7 @@ class RequestSender:
         # Before the prompt is counted: that needs the model, and what is not shown looks like a standstill.
         async with aclosing(self._provider.prepare()) as chunks:
             async for chunk in chunks:
-                step.outbox.emit(self._report(step.round, chunk))
+                step.outbox.emit(report_chunk(self._config, step.round, chunk))
         compressor, round_, emit = self._compressor, step.round, step.outbox.emit
         overflow: ContextOverflow | None = None
         compression = await compressor.compress_if_due(step.prompt, round_)
@@ -241,13 +241,14 @@ class RequestSender:
         reply, emit, round_ = step.reply, step.outbox.emit, step.round
         # An answer is never JSON: with a schema, a model without tool calls decides on a tool before it answers.
         quiet = request.purpose in FORMS or (request.purpose == "answer" and request.schema is not None)
+        may_call = request.purpose == "answer" and self._provider.abilities.writes_calls
         try:
             async with aclosing(self._provider.stream(request)) as chunks:
                 async for chunk in chunks:
                     reply.feed(chunk)
                     match chunk:
                         case TextChunk(text) if text:
-                            if not quiet:
+                            if not (quiet or (may_call and reply.text.lstrip().startswith("{"))):
                                 emit(self._delta(step.round, "text", text))
                             if await self._is_nearly_full(text) and may_break_off:
                                 break
@@ -261,7 +262,7 @@ class RequestSender:
                                 )
                             )
                         case ActivityChunk() | SearchChunk() | NoticeChunk():
-                            emit(self._report(step.round, chunk))
+                            emit(report_chunk(self._config, step.round, chunk))
                         case _:
                             pass
         finally:
@@ -308,17 +309,18 @@ class RequestSender:
     def _delta(self, round_: int, channel: ev.Channel, text: str) -> ev.AgentDelta:
         return ev.AgentDelta(agent_id=self._id, round=round_, channel=channel, text=clean_text(text))
 
-    def _report(
-        self, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
-    ) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
-        match chunk:
-            case ActivityChunk(activity, share, what):
-                what = one_line(what, _LONGEST_QUERY)
-                return ev.AgentBusy(agent_id=self._id, round=round_, activity=activity, share=share, what=what)
-            case SearchChunk(query):
-                return ev.WebSearched(agent_id=self._id, round=round_, query=one_line(query, _LONGEST_QUERY))
-            case NoticeChunk(text):
-                return ev.Notice(message=f"{self._config.name or self._id}: {text}")
+
+def report_chunk(
+    config: AgentConfig, round_: int, chunk: ActivityChunk | SearchChunk | NoticeChunk
+) -> ev.AgentBusy | ev.WebSearched | ev.Notice:
+    match chunk:
+        case ActivityChunk(activity, share, what):
+            what = one_line(what, _LONGEST_QUERY)
+            return ev.AgentBusy(agent_id=config.id, round=round_, activity=activity, share=share, what=what)
+        case SearchChunk(query):
+            return ev.WebSearched(agent_id=config.id, round=round_, query=one_line(query, _LONGEST_QUERY))
+        case NoticeChunk(text):
+            return ev.Notice(message=f"{config.name or config.id}: {text}")
 
 
 def measure_context(

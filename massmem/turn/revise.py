@@ -105,7 +105,8 @@ class ReviseRun(ItemRun):
         late = [self._name(agent) for agent in readers if agent not in tally.acted]
         end = f", {left} without a reply" if left else "" if tally.round % 2 or late else ", and nobody has one left"
         end += f", this text was not read by {', '.join(late)}" if late else ""
-        return text, f"not compared: {len(points)} points of criticism, {', '.join(counts)}{end}"
+        listed = f"{len(points)} point{'s' * (len(points) != 1)} of criticism"
+        return text, f"not compared: {listed}, {', '.join(counts)}{end}"
 
 
 _DONE: dict[Stand, str] = {"confirm": "revised", "reject": "declined", "abstain": "left open"}

@@ -144,8 +144,9 @@ class UnionRun(ItemRun):
 
             await self._run_together([partial(read_sources, self.turn, self.agents, self._lists, self.sources)])
         lists, replies = self._lists, list[Reply]()
-        unsure = compare_items(lists, by_kind=self.by_kind)[1]
         items = [one_line(f"{i.where} {i.title}. {i.reason}", _LONGEST) for entries in lists.values() for i in entries]
+        pairs = compare_items(lists, by_kind=self.by_kind)[1]
+        unsure = [*{(items[i], items[j]): (i, j) for i, j in pairs}.values()]  # what several wrote alike once
         prompt = prompts.build_pairs_prompt([(items[i], items[j]) for i, j in unsure])
         saved, checkers = [items[j] for _, j in unsure], len(self.tally.live_agents()) - 1
         agent = self.agents.get(next(iter(lists)))
@@ -199,6 +200,7 @@ class UnionRun(ItemRun):
         tally, items = self.tally, self.tally.items or ()
         contested, unread = sum(item.is_contested for item in items), sum(item.is_unread for item in items)
         agreement = f"not compared: {len(tally.answers)} of {len(tally.agents)} agents listed {len(items)} items"
+        agreement = agreement.removesuffix("s") if len(items) == 1 else agreement
         agreement += f", {contested} contested" + (f", {unread} not checked against a source" if unread else "")
         judges = {check.agent for item in items for check in item.checks}
         late = [self._name(agent) for agent in tally.agents if agent not in judges and self._list_unseen(agent)]

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from massmem.config.models import TeamConfig
 from massmem.config.presets import Abilities
 from massmem.core import prompts
-from massmem.core.errors import InputError, NotAnActionError
+from massmem.core.errors import InputError, NotAnActionError, ProviderError
 from massmem.core.messages import Attachment, ChatRequest, Usage, clean_text
 from massmem.providers.base import ChatProvider, ask
 from massmem.turn.outbox import run_until
@@ -20,6 +21,19 @@ class Description:
     text: str = ""
     usage: Usage = field(default_factory=Usage)
     """Of the request for it."""
+
+
+async def find_abilities(models: Mapping[str, ChatProvider]) -> dict[str, Abilities]:
+    """Return what models can do, by agent id. A program is started first: only then it says what it takes."""
+
+    async def find(model: ChatProvider) -> Abilities:
+        if model.abilities.vision is None:
+            with suppress(ProviderError):  # its agent fails in the turn
+                async for _ in model.prepare():
+                    pass
+        return model.abilities
+
+    return dict(zip(models, await asyncio.gather(*map(find, models.values())), strict=True))
 
 
 def choose_visible(

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, cast
 
-from playwright.sync_api import Browser, CDPSession, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Playwright, ViewportSize, expect, sync_playwright
 
 from scripts.benches.process import BenchError
 from scripts.benches.rows import Row, at_most, reported
@@ -38,15 +38,11 @@ WATCH = """
 
 
 def run() -> list[Row]:
-    program = shutil.which("chromium")
-    if program is None:
-        raise BenchError("there is no browser: apt-get install chromium")
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     rows: list[Row] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser, team = launch_browser(playwright), write_team(folder)
         for name, size in SIZES.items():
-            with start_page() as address:
+            with start_page("--config", str(team)) as address:
                 rows += measure(browser, address, name, size)
         browser.close()
     return rows
@@ -88,17 +84,22 @@ def read_figures(meter: CDPSession) -> dict[str, float]:
     return {name: values[key] for name, key in FIGURES.items()}
 
 
-@contextmanager
-def start_page() -> Generator[str]:
-    """Run `massmem ui` in an empty home for the block; give its address."""
+def write_team(folder: str) -> Path:
+    """Write a team of eight agents that write for long; return its file."""
     vote = [{"vote_for": "Scattering", "reason": "It is complete."}]
     script: dict[str, Any] = {"latency": 0.1, "chunk_delay": 0.03, "chunk_size": 6, "present": TEXT, "vote": vote}
     scripts = [{**script, "answer": f"{TEXT}\n\nSo says number {number}."} for number in range(AGENTS)]
     agents = [{"id": f"agent{n}", "backend": {"type": "scripted", "script": one}} for n, one in enumerate(scripts)]
+    team = Path(folder, "team.json")
+    team.write_text(json.dumps({"agents": agents}))
+    return team
+
+
+@contextmanager
+def start_page(*options: str) -> Generator[str]:
+    """Run `massmem ui` with these options in an empty home for the block; give its address."""
     with tempfile.TemporaryDirectory(prefix="massmem-page-") as home:
-        team = Path(home, "team.json")
-        team.write_text(json.dumps({"agents": agents}))
-        command = [sys.executable, "-m", "massmem", "ui", "--config", str(team), "--no-browser"]
+        command = [sys.executable, "-m", "massmem", "ui", "--no-browser", *options]
         environ = {**os.environ, "HOME": home}
         process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -107,3 +108,12 @@ def start_page() -> Generator[str]:
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
+
+
+def launch_browser(playwright: Playwright) -> Browser:
+    """Launch the chromium of this machine. Raises BenchError: there is none."""
+    program = shutil.which("chromium")
+    if program is None:
+        raise BenchError("there is no browser: apt-get install chromium")
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright.chromium.launch(executable_path=program, args=arguments)

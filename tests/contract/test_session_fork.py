@@ -218,7 +218,7 @@ async def test_only_an_undone_turn_is_taken_over(three: SessionStore):
 
 
 async def test_a_client_that_resends_its_history_goes_on_with_the_first_session(three: SessionStore):
-    await three.set_history_hash(ID, "1" * 64)
+    await three.update_session(ID, history_hash="1" * 64)
     fork = await fork_session(three, ID)
     listed = await three.find_sessions(SessionFilter(history_hash="1" * 64, owner=EVERYBODY))
     assert fork.history_hash == ""

@@ -470,14 +470,14 @@ async def test_a_row_is_claimed_by_one_alone(store: SessionStore) -> None:
     assert [await store.claim_recording(ann, later) for _ in range(3)] == [True, False, False]
     assert await store.list_due_recordings("extract", 9) == [bob]
     assert sum(await asyncio.gather(*(store.claim_recording(bob, later) for _ in range(8)))) == 1
-    await store.release_recording(ann)
+    await store.extend_claim(ann, None)
     assert await store.list_due_recordings("extract", 9) == [ann]
     # Whoever works on it goes on working.
     assert await store.claim_recording(ann, now() + timedelta(seconds=0.01))
     await store.extend_claim(ann, later)
     assert await store.list_due_recordings("extract", 9) == []
     assert not await store.claim_recording(ann, later)
-    await store.release_recording(ann)
+    await store.extend_claim(ann, None)
     # Whoever claimed it has died, and the time is over.
     assert await store.claim_recording(ann, now() - timedelta(seconds=1))
     assert [row.seq for row in await store.list_due_recordings("extract", 9)] == [ann.seq]

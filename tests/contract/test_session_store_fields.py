@@ -59,7 +59,7 @@ async def test_each_field_that_was_written_is_read(store: SessionStore) -> None:
     )
     await store.create_session(whole)
     await store.create_session(session("session_b"))
-    await store.set_origins("session_a", [("session_b", 3)])
+    await store.update_session("session_a", origins=(("session_b", 3),))
     await store.append("session_a", 1, whole_turn())
     unsure = done(8).model_copy(update={"confidence": 0.4, "verdict": "unsure", "escalated": True})
     again = begin("ann", at=7, question="And at night?").model_copy(update={"parent": 0, "withdraws": (1,)})

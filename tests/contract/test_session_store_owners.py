@@ -105,20 +105,20 @@ async def test_session_is_found_by_the_history_that_its_client_resends(store: Se
     for at, (name, owner) in enumerate([("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "alice")]):
         await create_owned(store, name, owner, at)
     for name, history_hash in (("a", "1" * 64), ("b", "2" * 64), ("c", "1" * 64)):
-        await store.set_history_hash(name, history_hash)
+        await store.update_session(name, history_hash=history_hash)
     assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == ["a"]
     assert await ids(store, owner=Owner("alice"), history_hash="3" * 64) == []
-    await store.set_history_hash("a", "2" * 64)
+    await store.update_session("a", history_hash="2" * 64)
     assert await ids(store, owner=Owner("alice"), history_hash="1" * 64) == []
     assert await ids(store, owner=Owner("alice"), history_hash="2" * 64) == ["b", "a"]
-    await store.set_history_hash("nobody", "1" * 64)
+    await store.update_session("nobody", history_hash="1" * 64)
     assert await store.get_session("nobody") is None
 
 
 async def test_session_goes_on_with_another_team(store: SessionStore) -> None:
     await create_owned(store, "a", "alice")
-    await store.set_config_path("a", "/teams/support.yaml")
-    await store.set_config_path("nobody", "/teams/support.yaml")
+    await store.update_session("a", config_path="/teams/support.yaml")
+    await store.update_session("nobody", config_path="/teams/support.yaml")
     session = await store.get_session("a")
     assert session is not None
     assert session.config_path == "/teams/support.yaml"

@@ -63,6 +63,7 @@ def make_turns() -> dict[str, list[Event]]:
         + [event(3, "turn_completed", imported=True, **done)],
         "answer now": [*hurry, decided, event(3, "turn_completed", limit="timeout", **done)],
         "schema": make_events(data={"port": 5432}),
+        "carried out": make_events(carried_out={"folder": "/f", "changes": {"a.py": "new"}, "error": "it was stopped"}),
         "no form": make_events(form_error="no agent could answer in the form"),
         "work cut": [begin("ann"), tool, answer(1, "ann", "42"), event(3, "turn_completed", work_cut="time", **done)],
         "whole": whole_turn(),
@@ -123,7 +124,8 @@ ONLY_IN_JSON = {
     "names": "in place of ids", "number": "order", "id": "name", "type": "error says it", "step": "error says it",
     "fix": "stderr shows it with the failure", "agent": "name", "tools": "show --all has the results",
     "spent": "/cost and sessions insights show it", "job": "the command has it, and the form of the answer shows it",
-    "waiting_for": "plan says it", "winner": "its name is shown", "turn": "the title has it",
+    "carried_out": "the answer ends with it", "waiting_for": "plan says it",
+    "winner": "its name is shown", "turn": "the title has it",
 }  # fmt: skip
 
 

@@ -442,8 +442,14 @@ def test_picture_for_a_model_without_vision_is_refused_or_described(tmp_path: Pa
 
 
 def test_invalid_utf8_is_replaced(team: str):
-    result = json.loads(call_massmem("--config", team, "--json", stdin=b"Why \xff\xed\xa0\x80 \x00?").stdout)
-    assert re.fullmatch(r"Why �+ �\?", result["question"])
+    ran = call_massmem("--config", team, "--json", stdin=b"Why \xff\xed\xa0\x80 \x00?")
+    assert re.fullmatch(r"Why �+ �\?", json.loads(ran.stdout)["question"])
+    assert b"cannot be read and are shown as" in ran.stderr
+
+
+def test_a_program_in_place_of_a_text_is_not_asked(team: str):
+    ran = call_massmem("--config", team, stdin=bytes(range(256)) * 40)
+    assert (ran.returncode, ran.stdout) == (2, b"") and b"standard input is no text" in ran.stderr
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "cp1252"])

@@ -13,9 +13,12 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
+from massmem.config.presets import PROVIDERS_BY_KEY
+from massmem.providers.weights import DEFAULT
 from tests.integration.test_server_evaluations import evaluate
 from tests.support.cli import massmem, start
 from tests.support.configs import read_example
+from tests.support.file_server import FileServer, serving
 from tests.support.page import StartPage
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
@@ -876,6 +879,68 @@ def test_code_is_copied(open_page: Open) -> None:
     assert page.evaluate("navigator.clipboard.readText()").startswith("def scatter(nm: float)")
 
 
+WIDE = """\
+| option | runs for years | writers at once | what it costs | total |
+|---|---|---|---|---|
+| **PostgreSQL** | 4 | 9 | 3 | 7 |
+"""
+
+
+def test_row_of_a_wide_table_is_a_list_on_a_phone(browser: Browser, start_page: StartPage) -> None:
+    started = start_page({"agents": [make_agent("ann", WIDE)], "memory": {"enabled": False}})
+    page = browser.new_page(viewport={"width": 390, "height": 850})
+    try:
+        page.goto(started.address)
+        ask(page, "Where?")
+        cell = final_answer(page).get_by_role("cell").nth(2)
+        expect(cell).to_have_text("writers at once\n9", use_inner_text=True)
+        table = final_answer(page).get_by_role("table")
+        assert table.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth"), "it fits"
+        check_view(page, "wide table")
+        page.set_viewport_size({"width": 1400, "height": 850})
+        expect(cell).to_have_text("9", use_inner_text=True)
+    finally:
+        page.close()
+
+
+DIAGRAMS = {
+    "graph TD\n  A[Question] --> B[Answer]": "Answer",
+    "graph TD\n  A -->": "This cannot be drawn: Parse error on line 3.",
+    'graph TD\n  A["<img src=x onerror=window.hacked=1>here"] --> B\n  click A "javascript:window.hacked=1"': "here",
+    '%%{init: {"securityLevel": "loose"}}%%\ngraph TD\n  A["<script>window.hacked=1</script>there"]': "there",
+    "graph TD\n" + "\n".join(f"  A{n} --> B{n}" for n in range(600)): "This cannot be drawn: Edge limit exceeded",
+}
+
+
+def test_diagram_is_drawn_in_a_document_without_rights(browser: Browser, start_page: StartPage) -> None:
+    text = "\n\n".join(f"```mermaid\n{diagram}\n```" for diagram in DIAGRAMS)
+    started = start_page({"agents": [make_agent("ann", text)], "memory": {"enabled": False}})
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
+    try:
+        page, loaded = context.new_page(), list[str]()
+        context.on("request", lambda request: loaded.append(request.url))
+        page.goto(started.address)
+        ask(page, "How?")
+        links = final_answer(page).get_by_role("link", name="Draw")
+        expect(links).to_have_count(len(DIAGRAMS))
+        assert not [url for url in loaded if "mermaid" in url]
+        for number, shown in enumerate(DIAGRAMS.values()):
+            with context.expect_page() as opened:
+                links.nth(number).click()
+            tab = opened.value
+            expect(tab.locator("main")).to_have_attribute("aria-busy", "false")
+            expect(tab.locator("main")).to_contain_text(shown)
+            assert tab.evaluate("window.hacked") is None
+            assert tab.evaluate("origin") == "null", "it has no cookie and asks nothing"
+            expect(tab.locator("main script, [href^=javascript], [onerror]")).to_have_count(0)
+            if number < 2:
+                check_view(tab, shown)
+            tab.close()
+    finally:
+        context.close()
+
+
 def test_next_question_waits_for_the_end_of_the_turn(open_page: Open) -> None:
     page = open_page("queue")
     ask(page, "Why?", "slow")
@@ -1155,3 +1220,32 @@ def test_file_that_massmem_ui_hands_to_the_browser_opens_the_page(browser: Brows
         context.close()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
+
+
+def test_first_start_and_its_download_are_accessible(
+    browser: Browser, start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, _, _ in PROVIDERS_BY_KEY:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    path = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
+    page = browser.new_page(viewport={"width": 390, "height": 850})
+    with serving(FileServer({path: bytes(40_000_000)}, delay=0.05)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.base)
+        started = start_page(None)
+        try:
+            page.goto(started.address)
+            page.get_by_role("button", name="Download it (1.1 GB, once)").click()
+            expect(page.get_by_role("progressbar", name="Download")).to_be_visible()
+            check_view(page, "download")
+            page.get_by_role("button", name="Stop").click()
+            expect(page.get_by_role("alert")).to_contain_text("download was stopped. What has arrived is kept")
+            expect(page.get_by_role("button", name="Go on with the download")).to_be_visible()
+            check_view(page, "first start")
+            page.get_by_role("button", name="Go on with the download").click()
+            expect(page.get_by_role("progressbar", name="Download")).to_be_visible()
+            started.stop()
+            expect(page.get_by_role("alert")).to_contain_text("massmem has ended")
+        finally:
+            page.close()

@@ -18,6 +18,8 @@ import pytest
 from massmem.core.prompts import parse_votable
 from tests.support.cli import call_massmem
 from tests.support.json_server import serve_posts
+from tests.support.pictures import PNG
+from tests.support.tools import calls, server
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / ".clients" / "programs" / "node_modules" / ".bin"
@@ -53,12 +55,17 @@ class ModelServer:
         own = next((name for name in tools if self.tool in name and "todo" not in name), "")
         call: tuple[str, dict[str, Any]] | None = None
         text = "A title" if not tools else "It adds two numbers."
+        if "Carry it out now" in asked:
+            yield from self._write(request, tools, sum(message["role"] == "tool" for message in messages))
+            return
         if "JSON Schema" in asked:
             labels = re.findall(r'"choice.{1,60}?enum.{1,8}?"([A-Z])', asked.replace("\\", ""))
             text = json.dumps({"reason": "It is right.", "action": "vote", "choice": labels[-1]})
         elif "vote" in tools:
             label = next(iter(next(filter(None, (parse_votable(m["content"]) for m in reversed(messages))))))
             call = "vote", {"reason": "It is right.", "choice": label}
+        elif "not among your own" in asked and "<result>" not in asked:
+            text = json.dumps({"action": "mcp__t__echo", "arguments": {"text": "hello"}})
         elif own and messages[-1]["role"] != "tool":
             place = str(Path(self.folder, "src", "calc.py"))
             known = next(t for t in request["tools"] if t["function"]["name"] == own)["function"]["parameters"]
@@ -67,6 +74,27 @@ class ModelServer:
                 own,
                 {key: values.get(key, place) for key in known["properties"] if "path" in key.lower() or key in values},
             )
+        yield from self._send(call, text)
+
+    def _write(self, request: dict[str, Any], tools: list[str], number: int) -> Iterator[dict[str, Any]]:
+        """Call one tool after the other: edit a file, write one beside the folder, write a new one, run a command."""
+        folder = Path(self.folder)
+        files = {"read": "src/calc.py", "edit": "src/calc.py", "beside": "../beside.py", "new": "src/new.py", "run": ""}
+        if not tools or number >= len(files):
+            yield from self._send(None, "I did that.")
+            return
+        step, name = list(files.items())[number]
+        words = {"read": ("read",), "edit": ("edit",), "run": ("bash", "shell")}.get(step, ("write",))
+        tool = next(t for t in tools if any(word in t for word in words) and "todo" not in t)
+        known = next(t for t in request["tools"] if t["function"]["name"] == tool)["function"]["parameters"]
+        values = {
+            "old": "a + b", "new": "a - b", "content": "y = 1\n", "command": "echo x > made", "is_background": False,
+            "description": "d", "path": str((folder / name).resolve()),
+        }  # fmt: skip
+        keys = {key: next((v for k, v in values.items() if k in key.lower()), None) for key in known["properties"]}
+        yield from self._send((tool, {key: value for key, value in keys.items() if value is not None}), "")
+
+    def _send(self, call: tuple[str, dict[str, Any]] | None, text: str) -> Iterator[dict[str, Any]]:
         base = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "stub"}
         delta: dict[str, Any] = {"content": text}
         if call is not None:
@@ -96,7 +124,8 @@ def team(tmp_path: Path, home: Path, model: ModelServer, monkeypatch: pytest.Mon
     settings = home / ".config" / "opencode"
     settings.mkdir(parents=True)
     options = {"baseURL": model.url, "apiKey": "x"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"stub": {"name": "stub"}}}
+    stub = {"name": "stub", "attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"stub": stub}}
     names = {"model": "own/stub", "small_model": "own/stub", "autoupdate": False, "share": "disabled"}
     (settings / "opencode.json").write_text(json.dumps({**names, "provider": {"own": provider}}))
     for name, value in (("API_KEY", "x"), ("BASE_URL", model.url), ("MODEL", "stub")):
@@ -143,6 +172,36 @@ def test_a_program_changes_no_file_that_it_wants_to_change(team: Path, model: Mo
     assert {str(path.relative_to(project)): path.read_text() for path in project.rglob("*") if path.is_file()} == {
         "src/calc.py": TEXT
     }
+
+
+@pytest.mark.parametrize("kind", ["opencode", "qwen-code"])
+def test_a_program_gets_pictures_and_tools(team: Path, model: ModelServer, home: Path, kind: str) -> None:
+    (home / "plan.png").write_bytes(PNG)
+    log = home / "calls"
+    agent = {"id": "ann", "backend": {"type": kind, "timeout": 300}, "mcp_servers": [server(log, allow=["echo"])]}
+    team.write_text(json.dumps({"agents": [agent], "memory": {"enabled": False}}))
+    events, _ = ask(team, "--image", str(home / "plan.png"))
+    assert [call["text"] for call in calls(log)] == ["hello"]
+    assert [event["content"] for event in events if event["type"] == "answer_submitted"] == ["It adds two numbers."]
+    asked = json.dumps([message for body in model.bodies for message in body["messages"] if message["role"] == "user"])
+    # Qwen Code knows of no model by this name that it sees, and tells it so.
+    assert ("data:image/png;base64" if kind == "opencode" else "does not support image input") in asked
+@pytest.mark.parametrize("agent", ["open", "qwen"])
+def test_a_program_carries_the_answer_out_in_the_folder_alone(team: Path, agent: str) -> None:
+    project = team.parent / "project"
+    options = ("--allow-write", str(project), f"--solo={agent}", "--output", "jsonl")
+    ran = call_massmem("--config", str(team), *options, "Make it subtract.")
+    assert ran.returncode == 0, ran.stderr.decode()
+    events = [json.loads(line) for line in ran.stdout.splitlines()]
+    work = {event["what"] for event in events if event["type"] == "agent_busy"}
+    assert {"edits src/calc.py", "edits src/new.py", "runs echo x > made"} <= work
+    assert any(what.startswith("may not: edits") and what.endswith("beside.py") for what in work)
+    assert (project / "src" / "calc.py").read_text() == TEXT.replace("+", "-")
+    assert not (team.parent / "beside.py").exists()
+    assert (project / "made").exists()
+    done = events[-1]["carried_out"]
+    assert done["changes"] == {"made": "new", "src/calc.py": "changed", "src/new.py": "new"}
+    assert (done["agent_id"], done["text"], done["error"]) == (agent, "I did that.", "")
 
 
 def test_programs_end_when_massmem_is_killed(team: Path, home: Path) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from massmem.config.models import TeamConfig
 from massmem.core.events import Event, Notice, ParamRequested, ToolReturned, TurnCompleted, TurnWaiting
+from massmem.render.text import describe_event
+from massmem.render.turn_view import TurnView
 from massmem.session.session import Session
 from tests.support.laundering import code_of
 from tests.support.sessions import collect
@@ -53,6 +55,17 @@ async def test_a_refused_call_does_not_run_and_the_agent_is_told(tmp_path: Path,
     _, second = await talk(config, home, "Tell the echo what the page says.", "no")
     assert "the user has to allow this call, and has refused it" in only(second, TurnCompleted)[0].answer
     assert list_echoes(tmp_path) == []
+
+
+async def test_who_says_neither_yes_nor_no_reads_no_name_of_a_param(tmp_path: Path, home: Path):
+    config = build_team(tmp_path, READ, SEND, SEND, "Sent.")
+    first, second = await talk(config, home, "Tell the echo what the page says.", "maybe")
+    (requested,), (waiting,) = only(first, ParamRequested), only(second, TurnWaiting)
+    assert waiting.prompt.startswith("I could not read that as yes or no. May mcp__t__echo be called")
+    view = TurnView()
+    for event in first:
+        view.feed(event)
+    assert "needs a yes or no from you" in str(describe_event(requested, view))
 
 
 async def test_words_of_the_user_need_no_permission(tmp_path: Path, home: Path):

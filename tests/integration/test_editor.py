@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import sys
+import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -25,8 +25,8 @@ from acp.schema import (
 from tests.support.cli import COMMAND, massmem, run_program, script, write_team
 from tests.support.pictures import PNG
 from tests.support.tools import run_http_server, server
+from tests.unit.providers.test_acp import command
 
-ROOT = Path(__file__).parents[2]
 TEXT = acp.text_block("Why is the sky blue?")
 
 
@@ -123,7 +123,8 @@ async def test_council_answers_with_a_plan_and_says_how_it_decided(tmp_path: Pat
     assert answer.strip() == "It is blue."
     assert "- 2 of 2 agents gave or chose this answer\n- 2 rounds · 2 agents" in decision
     thoughts = editor.read("agent_thought_chunk")
-    assert "b votes for a" in thoughts and "with its AGENTS.md" in thoughts
+    assert "b votes for a" in thoughts and "  \na wins: " in thoughts, "lines stay apart in Markdown"
+    assert "with its AGENTS.md" in thoughts
 
 
 async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, project: Path) -> None:
@@ -135,6 +136,22 @@ async def test_agents_read_the_folder_and_calls_are_shown(tmp_path: Path, projec
         assert (started["title"], started["kind"], started["status"]) == ("a reads src/a.py", "read", "in_progress")
         assert (ended["toolCallId"], ended["status"]) == (started["toolCallId"], "completed")
         assert "ANSWER = 42" in opened.editor.read()
+
+
+async def test_tool_servers_of_the_editor_are_those_of_programs_too(tmp_path: Path, project: Path) -> None:
+    local = server()
+    own: Any = McpServerStdio(
+        name="t", command=local["command"], args=local["args"],
+        env=[EnvVariable(name=name, value=value) for name, value in local["env"].items()],
+    )  # fmt: skip
+    team = tmp_path / "team.yaml"
+    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command("calls")}}]}))
+    async with open_editor(str(team), project) as opened:
+        await opened.begin(own)
+        assert await opened.ask() == "end_turn"
+        (call,) = opened.editor.list_updates("tool_call")
+        assert "echo" in call["title"]
+        assert opened.editor.read().startswith("hello")
 
 
 @pytest.mark.parametrize("is_http", [False, True])
@@ -158,10 +175,8 @@ async def test_tool_servers_of_the_editor_are_those_of_its_conversation(
 
 
 async def test_program_as_a_member_shows_what_it_does(tmp_path: Path, project: Path) -> None:
-    run = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = 'agent'; import runpy; "
-    command = [sys.executable, "-c", f"{run}runpy.run_module('tests.support.acp_agent', run_name='__main__')", "plain"]
     team = tmp_path / "team.yaml"
-    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command}}]}))
+    team.write_text(json.dumps({"agents": [{"id": "a", "backend": {"type": "acp", "command": command("plain")}}]}))
     async with open_editor(str(team), project) as opened:
         await opened.begin()
         assert await opened.ask() == "end_turn"
@@ -182,14 +197,16 @@ async def test_prompt_brings_files_and_pictures(tmp_path: Path, project: Path) -
         link = acp.resource_link_block("notes.txt", (project / "notes.txt").as_uri())
         page = acp.resource_link_block("page", "https://example.org/x")
         folder = acp.resource_link_block("src", (project / "src").as_uri())
-        blocks = [acp.text_block("Compare "), link, *map(acp.resource_block, (unsaved, table)), page, folder, picture]
+        before = acp.text_block("Not sent before."), acp.text_block("Compare ")
+        blocks = [*before, link, *map(acp.resource_block, (unsaved, table)), page, folder, picture]
         assert await opened.ask(*blocks) == "end_turn"
         assert "image/png" in opened.editor.read()
         outside = acp.resource_link_block("outside.txt", (tmp_path / "outside.txt").as_uri())
         with pytest.raises(acp.RequestError, match="project: open its folder"):
             await opened.ask(TEXT, outside)
     shown = massmem("sessions", "show", opened.session, "--config", team, text=True).stdout
-    assert "Compare @notes.txt@src/a.py#L1@" in shown and "https://example.org/x" in shown and "@src" in shown
+    assert "Not sent before.\n\n  Compare @notes.txt@src/a.py#L1@" in shown
+    assert "https://example.org/x" in shown and "@src" in shown
     assert all(text in shown for text in ("The code is 7316.", "ANSWER = 43  # unsaved", "4711"))
     assert "Not for agents" not in shown
 
@@ -209,6 +226,18 @@ async def test_mode_changes_how_the_next_question_is_answered(
         assert opened.editor.read().startswith("It is ")
         with pytest.raises(acp.RequestError, match="there is no mode 'nonsense': modes: council, solo, report"):
             await opened.agent.set_session_mode(session_id=opened.session, mode_id="nonsense")
+
+
+async def test_newer_editors_choose_the_mode_as_an_option(tmp_path: Path, project: Path) -> None:
+    async with open_editor(write_council(tmp_path), project) as opened:
+        [option] = (await opened.begin()).config_options
+        assert (option.category, option.current_value, option.options[1].value) == ("mode", "council", "solo")
+        changed = await opened.agent.set_config_option(config_id="mode", session_id=opened.session, value="solo")
+        assert changed.config_options[0].current_value == "solo"
+        assert await opened.ask() == "end_turn"
+        assert "1 agent" in opened.editor.read()
+        with pytest.raises(acp.RequestError, match="there is no option 'model': options: mode"):
+            await opened.agent.set_config_option(config_id="model", session_id=opened.session, value="solo")
 
 
 async def test_jobs_are_modes_also_those_of_the_project(tmp_path: Path, project: Path) -> None:
@@ -264,6 +293,8 @@ async def test_cancelled_question_keeps_the_work_and_the_next_one_waits_its_turn
         await opened.editor.wait_for("a answers")
         await opened.agent.cancel(session_id=opened.session)
         assert [await asking, await waiting] == ["cancelled", "cancelled"]
+        states = [entry["content"] for entry in opened.editor.list_updates("plan")[-1]["entries"]]
+        assert states == ["a: answered", "b: waiting"], "b was stopped before it had an answer"
         assert await opened.ask() == "end_turn"
         assert "It is blue." in opened.editor.read()
         assert opened.editor.read("agent_thought_chunk").count("a answers") == 1, "its answer was kept"
@@ -367,6 +398,49 @@ async def test_nonsense_on_the_wire_ends_nothing(tmp_path: Path, project: Path) 
             await opened.ask(acp.text_block(" "))
         assert await opened.ask() == "end_turn"
         assert "It is blue." in opened.editor.read()
+
+
+async def test_a_message_that_is_too_long_is_refused_and_the_session_goes_on(tmp_path: Path, project: Path) -> None:
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        await opened.begin()
+        with pytest.raises(acp.RequestError, match="the message has more than 150 MB: send smaller files with it"):
+            await opened.ask(acp.text_block("x" * 151_000_000))
+        peak = re.search(r"VmHWM:\s*(\d+) kB", Path(f"/proc/{opened.process.pid}/status").read_text())
+        assert peak is None or int(peak[1]) < 400_000, "the message is held once at most"
+        assert await opened.ask() == "end_turn"
+        assert "It is blue." in opened.editor.read()
+
+
+@pytest.mark.parametrize(("start", "end", "number"), [
+    (b'{"jsonrpc": "2.0", "method": "m", "id": 7, "params": {"x": "', b'"}}', 7),
+    (b'{"params": {"id": 6, "x": "', b'"}, "id": "q", "jsonrpc": "2.0"}', "q"),
+    (b'{"params": {"id": 6, "x": "', b'", "id": 6}}', None),
+    (b'{"params": {"x": "', b', \\"id\\": 6}"}}', None),
+])  # fmt: skip
+async def test_request_that_is_too_long_is_known_by_its_own_id(
+    tmp_path: Path, project: Path, start: bytes, end: bytes, number: object
+) -> None:
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        events: Any = []
+        opened.agent._conn.add_observer(events.append)
+        await opened.write(start + b"x" * 150_000_000 + end)
+        await opened.begin()
+        assert [(m["id"], m["error"]["code"]) for m in (e.message for e in events) if "error" in m] == [
+            (number, -32_600)
+        ]
+
+
+async def test_jobs_that_cannot_be_read_are_named_with_the_next_question(tmp_path: Path, project: Path) -> None:
+    jobs = project / ".massmem" / "jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "names.yaml").write_text("summary: Names.\nrule: x\n")
+    async with open_editor(write_team(tmp_path, script("It is blue.")), project) as opened:
+        assert "names" not in [mode.id for mode in (await opened.begin()).modes.available_modes]
+        await opened.ask()
+        named = f"the job names is left out: {jobs / 'names.yaml'}:2: rule: unknown key"
+        assert opened.editor.read("agent_thought_chunk").count(named) == 1
+        await opened.ask()
+        assert opened.editor.read("agent_thought_chunk").count(named) == 1
 
 
 def test_stdout_has_the_protocol_alone_and_the_end_of_stdin_is_the_end(tmp_path: Path) -> None:

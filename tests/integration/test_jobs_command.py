@@ -74,6 +74,8 @@ def test_a_job_of_ones_own_is_listed_shown_and_done(home: Path, project: Path) -
     assert any(line.endswith("  Our own review.") for line in lines) and "\x1b" not in listed.stdout.decode()
     (problem,) = listed.stderr.decode().splitlines()
     assert "broken is left out" in problem and "itemz: unknown key" in problem
+    checked = call_massmem("doctor", "--offline", "--config", "@examples/scripted", cwd=project)
+    assert f"1 job cannot be read\n{'':<22}{problem.removeprefix('massmem: ')}" in checked.stdout.decode()
     rows = json.loads(call_massmem("jobs", "list", "--json", cwd=project).stdout)
     assert {row["name"]: row["file"] for row in rows}["review"] == str(project / ".massmem" / "jobs" / "review.yaml")
     shown = call_massmem("jobs", "show", "review", cwd=project)

@@ -181,6 +181,10 @@ async def test_prompts_are_the_jobs_and_lead_to_them(tmp_path: Path) -> None:
         assert text.endswith("\n\nWhere do we keep {orders}?")
         assert "call ask_council with job 'decide'" in text
         assert "into evidence" in text
+        (tmp_path / ".massmem" / "jobs" / "names.yaml").rename(tmp_path / ".massmem" / "jobs" / "titles.yaml")
+        later = {prompt.name for prompt in (await client.list_prompts()).prompts}
+        assert later == {*prompts} - {"names"} | {"titles"}, "jobs are read when they are listed"
+        await client.get_prompt("titles", {"question": "Of what?"})
         started = await call(client, "start_council", question="Where do we keep orders?", job="decide")
         done = await call(client, "check_council", session_id=started["session_id"], wait_seconds=50)
         assert done["job"] == started["job"] == "decide"

@@ -14,6 +14,7 @@ from massmem.session.session import Session
 from massmem.store import open_store
 from tests.support.pictures import PNG
 from tests.support.sessions import collect
+from tests.unit.providers.test_acp import backend
 
 PLAN = make_attachment("plan.png", "image/png", PNG)
 SEEN = f"plan.png (image/png, {len(PNG)} bytes, {PLAN.file.hash[:8]})"
@@ -70,6 +71,17 @@ async def test_agent_that_does_not_see_is_refused_before_anything_is_stored(fold
     store = await open_store(f"sqlite:///{folder / 'massmem.db'}", folder)
     assert await store.list_sessions() == []
     await store.close()
+
+
+async def test_a_program_that_takes_no_pictures_is_one_that_does_not_see(folder: Path):
+    config = team(files={"describe": True})
+    program = config.agents[1].model_copy(update={"backend": backend("plain")})
+    config = config.model_copy(update={"agents": (config.agents[0], program)})
+    _, events = await ask(config, folder, "What is it?", PLAN)
+    assert "as ann describes it" in start(events).description
+    silent = config.model_copy(update={"files": config.files.model_copy(update={"describe": False})})
+    with pytest.raises(InputError, match="bob"):
+        await ask(silent, folder, "What is it?", PLAN)
 
 
 async def test_agent_that_sees_describes_for_one_that_does_not(folder: Path):

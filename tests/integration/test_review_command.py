@@ -158,7 +158,7 @@ def test_a_document_is_reviewed_by_its_lines(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("main...nowhere",), "git refuses"), (("--staged",), "nothing has changed"), (("-",), "this is no diff"),
+        (("main...nowhere",), "git refuses"), (("--staged",), "nothing is staged"), (("-",), "this is no diff"),
         (("HEAD", "--staged"), "one thing is reviewed at a time"), (("dismiss", "1234"), "say which finding"),
         (("dismiss", "1234", "--because", "x"), "no review of this project has a finding"),
         (("--output-directory",), ""), (("no/such/file.py",), "git refuses"),

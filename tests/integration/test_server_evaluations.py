@@ -48,3 +48,13 @@ def test_user_of_this_machine_sees_them(start_page: StartPage, tmp_path: Path) -
     visitor = page.enter()
     assert visitor.get(f"{page.url}/api/v1/about", timeout=60).json()["is_operator"]
     assert len(visitor.get(page.url + PATH, timeout=60).json()["reports"]) == 1
+
+
+def test_operator_sees_which_jobs_cannot_be_read(start_service: StartService) -> None:
+    service = start_service(make_config())
+    jobs = service.home / ".massmem" / "jobs"
+    jobs.mkdir(parents=True, exist_ok=True)
+    (jobs / "names.yaml").write_text("rule: x\n")
+    warnings = [service.client(*who).get("/api/v1/about").json()["warning"] for who in (("root", "admin"), ("alice",))]
+    assert "the job names is left out" in warnings[0] and str(jobs / "names.yaml") in warnings[0]
+    assert warnings[1] is None

@@ -14,6 +14,7 @@ from massmem.session.session import Session
 from tests.support.sessions import ask, collect
 from tests.support.tools import calls, list_servers_left, server, team
 from tests.support.turns import check_order, only
+from tests.unit.providers.test_acp import backend, read_log
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +93,27 @@ async def test_forbidden_tool_is_not_offered(tmp_path: Path, home: Path):
     allowed = team({"answer": [{"call": {"tool": "die"}}, "{result}"]}, server(log, allow=["echo", "slow"]))
     assert "the tools are: mcp__t__echo, mcp__t__slow" in answer(await turn(allowed, home))
     assert calls(log) == []
+
+
+async def test_a_program_calls_the_tools_that_the_configuration_allows(tmp_path: Path, home: Path):
+    log = tmp_path / "prompts"
+    agent = {"id": "ann", "backend": backend("calls", log), "mcp_servers": [server(tmp_path / "calls", allow=["echo"])]}
+    config = TeamConfig.model_validate({"agents": [agent], "memory": {"persistent_memory": {"enabled": False}}})
+    _, events = await ask(config, home, "Say hello.")
+    assert (only(events, ToolCalled)[0].name, answer(events)) == ("mcp__t__echo", "hello")
+    first, second = (params["prompt"][0]["text"] for params in read_log(log, "session/prompt"))
+    assert first.count("mcp__t__") == 1, "only the allowed tool is named"
+    assert "or use one again" in second
+    assert calls(tmp_path / "calls")[0]["text"] == "hello"
+
+
+async def test_a_program_that_needs_no_tool_answers_at_once(tmp_path: Path, home: Path):
+    log = tmp_path / "prompts"
+    agent = {"id": "ann", "backend": backend("plain", log), "mcp_servers": [server()]}
+    config = TeamConfig.model_validate({"agents": [agent], "memory": {"persistent_memory": {"enabled": False}}})
+    _, events = await ask(config, home, "How much is 2 + 2?")
+    assert answer(events) == "It is 4."
+    assert len(read_log(log, "session/prompt")) == 1
 
 
 async def test_a_tool_that_takes_too_long_and_one_that_fails(tmp_path: Path, home: Path):

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import pytest
 import requests
 
 from massmem.config.presets import PROVIDERS_BY_KEY
+from massmem.providers.weights import DEFAULT
 from tests.support.cli import massmem, script, start, write_team
 from tests.support.configs import read_example
+from tests.support.file_server import FileServer, serving
 from tests.support.forked import ForkedServer
 from tests.support.json_server import serve_posts
 from tests.support.page import FROM_PAGE, Page, StartPage
@@ -270,6 +273,38 @@ def test_page_sets_up_a_team_while_nothing_is_set_up(
 
         wait_until(is_back)
         assert page.process.poll() is None
+
+
+def test_download_is_stopped_and_goes_on_where_it_was(
+    start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable, _, _ in PROVIDERS_BY_KEY:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    path = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
+    with serving(FileServer({path: bytes(40_000_000)}, delay=0.05)) as hub, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setenv("HF_ENDPOINT", hub.base)
+        page = start_page(None)
+        visitor = page.enter()
+
+        def read() -> dict[str, Any]:
+            return visitor.get(f"{page.url}/api/v1/setup", timeout=60).json()
+
+        def download() -> str:
+            return visitor.post(f"{page.url}/api/v1/setup", json={}, timeout=120).text
+
+        first = pool.submit(download)
+        wait_until(lambda: (read()["fetched"] or 0) > 100_000)
+        assert visitor.post(f"{page.url}/api/v1/setup/stop", timeout=60).status_code == 204
+        assert "the download was stopped" in first.result(60)
+        offers = read()
+        assert offers["fetched"] is None
+        assert offers["kept"] > 100_000
+        pool.submit(download)
+        wait_until(lambda: (read()["fetched"] or 0) > offers["kept"])
+        assert hub.requests[-1][1].startswith("bytes=")
+        page.stop()  # not only when it is whole, which would take for long
 
 
 def test_one_question_changes_who_answers_it(start_page: StartPage, tmp_path: Path) -> None:

@@ -52,8 +52,65 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
+def request(session: str, kind: str, **fields: Any) -> bool:
+    """Ask for permission; return whether it is given."""
+    call = {"toolCallId": f"c_{kind}_{time.monotonic_ns()}", "kind": kind, **fields}
+    update(session, sessionUpdate="tool_call", status="in_progress", **call)
+    options = [
+        {"optionId": f"o_{kind}", "kind": kind, "name": kind} for kind in ("allow_always", "allow_once", "reject_once")
+    ]
+    reply = ask("session/request_permission", {"sessionId": session, "toolCall": call, "options": options})
+    return reply["result"]["outcome"]["optionId"] == "o_allow_once"
+
+
+def carry_out(how: str, session: str) -> None:
+    """Change the folder, as far as that is allowed; `how` names what with."""
+    for word in how.split():
+        match word:
+            case "edit" | "outside" | "link" | "secret" | "git":
+                name = {
+                    "edit": "a.py",
+                    "outside": "../beside.py",
+                    "link": "link/b.py",
+                    "secret": ".env",
+                    "git": ".git/config",
+                }
+                path = Path.cwd() / name[word]
+                if request(session, "edit", locations=[{"path": str(path)}]):
+                    path.write_text("x = 2\n")
+            case "anything":
+                request(session, "edit", title="anything")
+            case "run":
+                if request(session, "execute", rawInput={"command": "touch made"}):
+                    Path("made").touch()
+            case "delete":
+                if request(session, "delete", rawInput={"file_path": "old.py"}):
+                    Path("old.py").unlink()
+            case "write":
+                for name in ("tests/b.py", "../c.py", ".env", "link/d.py", ".git/x"):
+                    reply = ask("fs/write_text_file", {"sessionId": session, "path": name, "content": "y = 1\n"})
+                    say(session, f"{name} {'error' if 'error' in reply else 'written'}. ")
+            case "die":
+                sys.stderr.write("panic: out of luck\n")
+                sys.stderr.flush()
+                sys.exit(3)
+            case "wait":
+                time.sleep(600)
+            case _:
+                pass
+
+
 def do(how: str, session: str, text: str) -> dict[str, Any]:
     """Do what a prompt asks for; return the result."""
+    if how.startswith("carry"):
+        if "Carry it out now" in text:
+            carry_out(how, session)
+            say(session, "I did all that.")
+        elif "JSON Schema" in text:
+            say(session, json.dumps({"reason": "It is right.", "action": "vote", "choice": "A"}))
+        else:
+            say(session, "Set x to 2 in a.py.")
+        return {"stopReason": "end_turn", "usage": USAGE}
     match how:
         case "die":
             sys.stderr.write("panic: out of luck\n")
@@ -89,6 +146,17 @@ def do(how: str, session: str, text: str) -> dict[str, Any]:
                 say(session, f"refused by the client: {refused}; {e.strerror}")
         case "nothing":
             pass
+        case "requests":
+            update(session, sessionUpdate="agent_message_chunk", content={}, _meta={"usage": USAGE})
+            update(session, sessionUpdate="agent_message_chunk", content={}, _meta={"usage": USAGE})
+            say(session, "It is 4.")
+            return {"stopReason": "end_turn"}
+        case "calls" if "<result>" in text:
+            say(session, text[text.index("<result>") :].splitlines()[1])
+        case "calls":
+            listed = text.partition("not among your own")[2]
+            name = next((word for word in listed.replace("(", " ").split() if word.startswith("mcp__")), "none")
+            say(session, json.dumps({"action": name, "arguments": {"text": "hello"}}))
         case "variable":
             say(session, os.environ.get(text.split()[0], "not set"))
         case _:
@@ -109,7 +177,9 @@ def serve(how: str) -> None:
             case "initialize" if how == "next version":
                 write({"id": number, "result": {"protocolVersion": 2}})
             case "initialize":
-                write({"id": number, "result": {"protocolVersion": 1, "agentCapabilities": {}}})
+                takes = {"image": True, "embeddedContext": True} if how == "pictures" else {}
+                abilities = {"promptCapabilities": takes}
+                write({"id": number, "result": {"protocolVersion": 1, "agentCapabilities": abilities}})
             case "session/new" if how == "login":
                 write({"id": number, "error": {"code": -32_000, "message": "Authentication required"}})
             case "session/new":

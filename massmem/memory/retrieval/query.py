@@ -91,6 +91,10 @@ _OVERVIEW = re.compile(
     r"|how (?:has|have|had|did)\b.{0,200}\b(?:progress|develop|evolve|change)d?)\b",
     re.IGNORECASE,
 )
+_BEGINNING = re.compile(
+    r"\b(?:(?:in|at|from) the (?:very )?(?:beginning|start)|first|am anfang|zuerst|al principio)\b|一开始|最初",
+    re.IGNORECASE,
+)
 _ADVICE = re.compile(
     r"\b(?:(?:suggest|recommend|advi[sc]e|tips?|ideas?|plan|pick|choose|order|should|shall|could|can|may|might|would)\b"
     r".{0,60}\b(?:i|me|my|we|us|our)|(?:i|we)\b.{0,20}\b(?:would (?:like|enjoy)|should)|(?:for|suits?) (?:me|us)"
@@ -164,6 +168,11 @@ def asks_memory(question: str) -> bool:
     """
     text = question if len(question) <= 2 * _ASKED else f"{question[:_ASKED]}\n{question[-_ASKED:]}"
     return _read_wordings().search(text.replace("’", "'")) is not None
+
+
+def asks_beginning(question: str) -> bool:
+    """Return whether the wording asks for what was said first."""
+    return is_short(question) and asks_memory(question) and _BEGINNING.search(question) is not None
 
 
 def is_short(question: str) -> bool:

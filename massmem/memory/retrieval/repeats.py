@@ -1,5 +1,6 @@
 """Repeats: texts that the prompt shows word for word, or that another memory says in nearly these words. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,6 +79,10 @@ class Wording:
         return len(self.words) >= 2 * _ROW and len(self.rows & rows) >= _NEARLY * len(self.rows)
 
 
+_FILE_NAME = re.compile(r"^\[[^\]\n]{1,255}\] ")
+"""Stands before a passage of a file that came with a message, see index_writer.py."""
+
+
 class PromptTexts:
     def __init__(self, options: RecallOptions, session_id: str) -> None:
         self._exclude, self._session_id = options.exclude, session_id
@@ -101,7 +106,7 @@ class PromptTexts:
         # Of what the user has edited the prompt has the old words.
         if memory.edited_at is None and not self._exclude.isdisjoint(memory.message_ids):
             return True
-        wording = Wording(memory.text)
+        wording = Wording(_FILE_NAME.sub("", memory.text) if memory.agent_id == USER else memory.text)
         is_own = memory.session_id == self._session_id and not memory.call
         if memory.agent_id == USER or is_own:
             if wording.normal_form in self._whole and any(text.has(wording) for text in self._texts):

@@ -21,6 +21,7 @@ from massmem.memory.retrieval.pack import Packed, Room, cut_headlines
 from massmem.memory.retrieval.query import (
     Question,
     analyse,
+    asks_beginning,
     find_names,
     find_spellings,
     is_short,
@@ -129,11 +130,20 @@ class Retriever:
         own = "" if options.is_search else request
         whole = self._recall(query, own, scope, options)
         parts = [self._recall(ask, own, scope, options) for ask in split_asks("" if options.plain else request)]
-        best = {m.id: m for m in whole.memories} | {m.id: m for part in parts for m in part.memories[:_BEST_OF_ASK]}
+        first = self._read_beginning(scope, options) if request and asks_beginning(query) else []
+        best = {m.id: m for m in (*first, *whole.memories)} | {
+            m.id: m for part in parts for m in part.memories[:_BEST_OF_ASK]
+        }
         if len(best) == len(whole.memories):
             return whole
-        decision = next(result.decision for result in (whole, *parts) if result.memories)
+        decision = next((result.decision for result in (whole, *parts) if result.memories), whole.decision)
         return replace(self._write([*best.values()][: options.limit], scope, options), decision=decision)
+
+    def _read_beginning(self, scope: Scope, options: RecallOptions) -> list[Memory]:
+        """Return the first passages of the conversation that the prompt does not show word for word."""
+        here = visible_to(scope, OneOf("run_id", (scope.session_id,)))
+        first = self._index.list_ids(here, _BEST_OF_ASK, newest_first=False)
+        return [m for m in self._read({*first}, _Pool(scope)) if not options.exclude.issuperset(m.message_ids)]
 
     def _recall(self, query: str, request: str, scope: Scope, options: RecallOptions) -> RecallResult:
         """Return what is shown for a question. request: what a prompt shows the user to ask, "" for none."""

@@ -53,7 +53,7 @@ function Step({ turn, id, step, model, isSteady, isOpen, onOpen }) {
     </article>`;
 }
 
-const describe = (turn, step, state) => (step?.kind === "ballot" ? `votes for ${nameOf(turn, step.choice)}` : step?.note || step?.text.slice(-80).replace(/[*_`#$]/g, "") || STATES[state] || state);
+const describe = (turn, step, state) => (step?.kind === "ballot" ? `votes for ${nameOf(turn, step.choice)}` : step?.note || step?.text.slice(-80).replace(/^\S+\s(?=[^]{60})|[*_`#$]/g, "") || STATES[state] || state);
 
 function lastAnswer(turn, id) {
   return turn.rounds.map((round) => round.steps[id]).filter((step) => step && step.kind === "answer").at(-1);

@@ -24,7 +24,8 @@ export const percent = (share) => `${Math.round(share * 100)} %`;
 
 export function bytes(number) {
   if (number < 1000) return `${number} B`;
-  return number < 1e6 ? `${(number / 1000).toFixed(0)} kB` : `${(number / 1e6).toFixed(1)} MB`;
+  if (number < 1e6) return `${(number / 1000).toFixed(0)} kB`;
+  return number < 1e9 ? `${(number / 1e6).toFixed(1)} MB` : `${(number / 1e9).toFixed(1)} GB`;
 }
 
 const TIME = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });

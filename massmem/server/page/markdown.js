@@ -111,11 +111,15 @@ function block(token, isOpen = false) {
 
 const item = (token) => h("li", token.task ? { class: "task" } : null, token.task && h("input", { type: "checkbox", disabled: true, checked: token.checked, "aria-label": token.checked ? "Done" : "To do" }), blocks(token.tokens));
 
+// Of many columns, a narrow screen shows each row as a list: every cell below the first with the name of its column.
 function table(token) {
-  const cells = (row, name) => row.map((cell, index) => h(name, { dir: "auto", style: { textAlign: token.align[index] || undefined } }, inlines(cell.tokens)));
+  const isWide = token.header.length > 4;
+  const label = (index) => index > 0 && h("span", { class: "label" }, inlines(token.header[index].tokens));
+  const fill = (cell, index, name) => (isWide && name === "td" ? [label(index), h("span", null, inlines(cell.tokens))] : inlines(cell.tokens));
+  const cells = (row, name) => row.map((cell, index) => h(name, { dir: "auto", style: { textAlign: token.align[index] || undefined } }, fill(cell, index, name)));
   return h(
     "div",
-    { class: "table", tabIndex: 0, role: "region", "aria-label": "Table" },
+    { class: isWide ? "table wide" : "table", tabIndex: 0, role: "region", "aria-label": "Table" },
     h("table", null, [
       h("thead", null, h("tr", null, cells(token.header, "th"))),
       h("tbody", null, token.rows.map((row) => h("tr", null, cells(row, "td")))),
@@ -179,8 +183,11 @@ function Code({ text, language }) {
   const name = language.match(/^[\w+#-]*/)[0].toLowerCase();
   const library = useLibrary(name && text.length <= LONG ? "highlight" : "");
   const tree = library?.getLanguage(name) ? library.highlight(text, { language: name, ignoreIllegals: true })._emitter.rootNode.children.map(colour) : text;
-  return h("div", { class: "code", dir: "ltr" }, [h("pre", { tabIndex: 0 }, h("code", null, tree)), h(Copy, { text, what: "the code" })]);
+  return h("div", { class: "code", dir: "ltr" }, [h("pre", { tabIndex: 0 }, h("code", null, tree)), h(Copy, { text, what: "the code" }), name === "mermaid" && text.length <= LONG && h(Draw, { text })]);
 }
+
+// A tab of its own, without any rights: the library makes markup from what a model wrote, and may be busy with it for long.
+const Draw = ({ text }) => h("a", { class: "draw", href: `page/diagram.html#${encodeURIComponent(text.toWellFormed())}`, target: "_blank", rel: "noopener noreferrer", title: "Draw the diagram in a new tab" }, "Draw");
 
 const colour = (node) => (typeof node === "string" ? node : h("span", { class: node.scope ? `hl-${node.scope.split(".")[0]}` : undefined }, node.children.map(colour)));
 

@@ -243,14 +243,14 @@ async def _stream(caller: Caller, events: AsyncGenerator[NumberedEvent, None]) -
 
 
 def _show_message(message: MessageRecord) -> schemas.ConversationMessage:
-    shown = schemas.ConversationMessage(
+    sources = [citation.url for citation in read_citations(message.metadata)]
+    return schemas.ConversationMessage(
         role=message.speaker,
         content=message.public_text,
         timestamp=message.created_at,
         agent=message.agent_name or None,
+        citations=None if message.speaker == "user" else sources,
     )
-    sources = [citation.url for citation in read_citations(message.metadata)]
-    return shown if shown.role == "user" else shown.model_copy(update={"citations": sources})
 
 
 def _to_milliseconds(time: datetime) -> int:

@@ -598,7 +598,9 @@ async def _store_history(
             if isinstance(piece, Finish):
                 answer: Exchanged = ("agent", "".join(words))
                 exchanged = [*conversation.history, conversation.question, answer]
-                await caller.service.team.store.set_history_hash(question.session_id, hash_history(exchanged))
+                await caller.service.team.store.update_session(
+                    question.session_id, history_hash=hash_history(exchanged)
+                )
             yield piece
 
 

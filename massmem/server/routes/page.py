@@ -38,6 +38,13 @@ _HEADERS = {
 }
 """The page loads nothing from elsewhere, runs no script but its own files, and turns no text into markup."""
 
+_DIAGRAM = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""Of the document that draws a diagram, whose library makes markup: it can ask the service for nothing but scripts, and
+has no cookie, as it has no origin."""
+
 
 class Entrance(SmallBody):
     token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_LENGTH)]
@@ -53,6 +60,8 @@ class PageFiles(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> StarletteResponse:
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
+        if path.endswith(".html"):
+            response.headers["Content-Security-Policy"] = _DIAGRAM
         return response
 
 

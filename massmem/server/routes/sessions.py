@@ -212,7 +212,7 @@ class SearchHits(Body):
 @router.get("/about")
 async def about(caller: Authorized) -> About:
     """Who is asking, and which teams can be asked for what."""
-    jobs, _ = await asyncio.to_thread(read_jobs, caller.service.settings.home, "")
+    jobs, left_out = await asyncio.to_thread(read_jobs, caller.service.settings.home, "")
     service, limits = caller.service, caller.service.settings.config.server.limits
     used = await service.turns.measure(caller.owner)
     return About(
@@ -223,7 +223,7 @@ async def about(caller: Authorized) -> About:
         remembers=service.team.memory.enabled,
         max_file_size=service.settings.config.files.max_size,
         is_operator=caller.is_operator,
-        warning=service.warning,
+        warning="\n".join(filter(None, [service.warning, *(left_out if caller.is_operator else [])])) or None,
         first_start=service.settings.first_start,
         usage=OwnerUsage(
             bytes=used.bytes,
@@ -565,10 +565,7 @@ def _show_context(team: Team, context: AgentContext, summary: MessageRecord | No
 
 def _list_parts(team: Team, context: AgentContext, buffer: Buffer) -> list[ContextPart]:
     prompt = context.prompt
-    specs = [
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-        for tool in team.tools.get_toolbox(prompt.agent_id).specs
-    ]
+    specs = [tool.to_dict() for tool in team.tools.get_toolbox(prompt.agent_id).specs]
     parts = [
         _make_part("system", build_system_prompt(prompt.system), buffer),
         _make_part("tools", json.dumps(specs, indent=1, ensure_ascii=False) if specs else "", buffer),

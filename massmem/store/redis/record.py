@@ -114,6 +114,9 @@ _CONVERSATION = (
 """Events that end a turn or change the conversation: what they lead to depends on the whole log."""
 
 
+_SUMMARIES = (ev.ContextCompressed.type, ev.HistoryCleared.type)
+
+
 def depends_on_log(event: Event) -> bool:
     """Return whether what the event leads to depends on the whole log of its session."""
     restarts = isinstance(event, ev.RoundStarted) and event.round >= FIRST_RESTART
@@ -147,27 +150,29 @@ class Record:
         for seq, text in sorted((int(name[6:]), text) for name, text in fields.items() if name.startswith("entry:")):
             turn, trimmed_at, type_, payload = text.split(" ", 3)
             record.entries[seq] = StoredEntry(int(turn), float(trimmed_at), type_, payload)
-            record.jobs_by_seq[seq] = _JOBS.validate_json(fields.get(f"jobs:{seq}", "[]"))
+            jobs = fields.get(f"jobs:{seq}")
+            record.jobs_by_seq[seq] = _JOBS.validate_json(jobs) if jobs else []
         return record
 
     def encode(self) -> dict[str, str]:
         """Return the fields of the hash; count the jobs."""
         if self.is_whole:
-            counts = Counter(job.status for job in self.jobs if job.status != "forgotten")
-            troubled = [job for job in self.jobs if job.status in ("pending", "failed") and job.reason is not None]
+            jobs = self.jobs
+            counts = Counter(job.status for job in jobs if job.status != "forgotten")
+            troubled = [job for job in jobs if job.status in ("pending", "failed") and job.reason is not None]
             newest = max(troubled, key=lambda job: job.created_at, default=None)
-            pending = [job for job in self.jobs if job.status == "pending"]
+            pending = [job for job in jobs if job.status == "pending"]
             self.stored.jobs = records.RecordingCounts(
                 **counts,
                 reason=newest and newest.reason,
                 messages=sum(job.kind == "episode" for job in pending),
                 retrying=sum(job.attempts > 0 for job in pending),
                 oldest=min((job.created_at for job in pending), default=None),
-                forgotten_facts=len({(job.agent_id, words) for job in self.jobs for words in job.forgotten}),
+                forgotten_facts=len({(job.agent_id, words) for job in jobs for words in job.forgotten}),
             )
         entries = {f"entry:{seq}": " ".join(map(str, entry)) for seq, entry in self.entries.items()}
-        jobs = {f"jobs:{seq}": _JOBS.dump_json(jobs).decode() for seq, jobs in self.jobs_by_seq.items() if jobs}
-        return entries | jobs | {"record": self.stored.model_dump_json()}
+        queue = {f"jobs:{seq}": _JOBS.dump_json(jobs).decode() for seq, jobs in self.jobs_by_seq.items() if jobs}
+        return entries | queue | {"record": self.stored.model_dump_json()}
 
     @property
     def session_id(self) -> str:
@@ -206,8 +211,9 @@ class Record:
 
     def read_summaries(self) -> list[MessageRecord]:
         """Return the summaries of turns that stand, oldest first, also trimmed ones."""
-        messages = self.read_messages(trimmed=True)
-        return [m for m in messages if m.kind == "injection" and m.turn not in self.stored.list_hidden_turns()]
+        hidden = self.stored.list_hidden_turns()
+        entries = [(s, e) for s, e in self.entries.items() if e.type in _SUMMARIES and e.turn not in hidden]
+        return [message for seq, entry in entries for message in self._read_entry(seq, entry)]
 
     def read_turns(self) -> list[TurnRecord]:
         """Return the turns of the log in order."""
@@ -367,11 +373,24 @@ class Record:
 
     def _list_extractions(self, turn: int, time: datetime) -> list[dict[str, Any]]:
         """Return a row for each agent that said something in the turn since the last time."""
-        seqs = [job.seq for job in self.jobs if job.turn == turn and job.kind == "extract"]
-        since = max(seqs, default=min(seq for seq, entry in self.entries.items() if entry.turn == turn) - 1)
-        messages = [m for m in self.read_messages(turn) if m.seq > since and records.is_remembered(m)]
-        agents = {message.agent_id for message in messages if message.agent_id is not None}
+        entries = self._list_entries_since_start(turn)
+        jobs = [job for seq in entries for job in self.jobs_by_seq.get(seq, ())]
+        seqs = [job.seq for job in jobs if job.turn == turn and job.kind == "extract"]
+        own = {seq: entry for seq, entry in entries.items() if entry.turn == turn}
+        since = max(seqs, default=min(own) - 1)
+        new = {seq: entry for seq, entry in own.items() if seq > since and not entry.trimmed_at}
+        messages = [message for seq, entry in new.items() for message in self._read_entry(seq, entry)]
+        agents = {m.agent_id for m in messages if m.agent_id is not None and records.is_remembered(m)}
         return [{"kind": "extract", "agent_id": a, "since": since, "created_at": time} for a in sorted(agents)]
+
+    def _list_entries_since_start(self, turn: int) -> dict[int, StoredEntry]:
+        """Return the entries from the start of a turn on, newest first. An import ends many turns in one long log."""
+        entries = dict[int, StoredEntry]()
+        for seq, entry in reversed(self.entries.items()):
+            entries[seq] = entry
+            if entry.type == TurnStarted.type and entry.turn == turn:
+                break
+        return entries
 
     def edit_jobs(self, edit: JobEdit) -> int:
         """Change jobs; return how many were changed."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import aclosing
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from weakref import WeakValueDictionary
 
 from massmem.core.errors import SessionExistsError, StoreError
@@ -42,6 +42,7 @@ from massmem.store.ports import (
     FilePages,
     LogPages,
     Retention,
+    SessionFields,
     StoreInfo,
     check_replaced,
     lease_lost_error,
@@ -298,11 +299,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
     async def claim_recording(self, recording: RecordingJob, until: datetime) -> bool:
         return await self._edit_pending([recording], lambda j: {"next_attempt_at": until} if _is_due(j) else None) == 1
 
-    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
+    async def extend_claim(self, recording: RecordingJob, until: datetime | None) -> None:
         await self._edit_pending([recording], lambda _: {"next_attempt_at": until})
-
-    async def release_recording(self, recording: RecordingJob) -> None:
-        await self._edit_pending([recording], lambda _: {"next_attempt_at": None})
 
     async def finish_recordings(
         self, recordings: Sequence[RecordingJob], reason: str | None = None, *, lasting: bool = True
@@ -427,15 +425,8 @@ class RedisStore(RedisKeyTable, RedisFileTable):
 
         await self._change(session_id, rename, is_whole=False)
 
-    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        await self._change_if_present(session_id, lambda r: r.stored.update(history_hash=history_hash), is_whole=False)
-
-    async def set_config_path(self, session_id: str, config_path: str) -> None:
-        await self._change_if_present(session_id, lambda r: r.stored.update(config_path=config_path), is_whole=False)
-
-    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
-        change = {"origins": tuple(origins)}
-        await self._change_if_present(session_id, lambda r: r.stored.update(**change), is_whole=False)
+    async def update_session(self, session_id: str, **fields: Unpack[SessionFields]) -> None:
+        await self._change_if_present(session_id, lambda r: r.stored.update(**fields), is_whole=False)
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         def delete(record: Record) -> int | None:

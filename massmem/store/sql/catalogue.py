@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -21,7 +21,7 @@ from massmem.core.records import (
     SessionRecord,
 )
 from massmem.store.encoding import build_log_page
-from massmem.store.ports import MAX_BROWSERS, FilePages, LogPages, check_replaced, unknown_session_error
+from massmem.store.ports import MAX_BROWSERS, FilePages, LogPages, SessionFields, check_replaced, unknown_session_error
 from massmem.store.schema import (
     HAS_HISTORY,
     HAS_OWNER,
@@ -140,14 +140,8 @@ class SqlSessionCatalogue:
         if not await self._database.execute(rename, {"of_session": session_id}):
             raise unknown_session_error(session_id)
 
-    async def set_history_hash(self, session_id: str, history_hash: str) -> None:
-        await self._database.execute(_UPDATE.values(history_hash=history_hash), {"of_session": session_id})
-
-    async def set_config_path(self, session_id: str, config_path: str) -> None:
-        await self._database.execute(_UPDATE.values(config_path=config_path), {"of_session": session_id})
-
-    async def set_origins(self, session_id: str, origins: Sequence[tuple[str, int]]) -> None:
-        await self._database.execute(_UPDATE.values(origins=origins), {"of_session": session_id})
+    async def update_session(self, session_id: str, **fields: Unpack[SessionFields]) -> None:
+        await self._database.execute(_UPDATE.values(**fields), {"of_session": session_id})
 
     async def delete_session(self, session_id: str, limit: int) -> int | None:
         return await self._database.write(lambda connection: self._delete_part(connection, session_id, limit))

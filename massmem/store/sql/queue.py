@@ -73,7 +73,6 @@ _UPDATE = sa.update(recordings).where(
 _REASON = sa.bindparam("new_reason", type_=CleanText)
 _EXTEND = _UPDATE.values(next_attempt_at=sa.bindparam("until", type_=UtcDateTime))
 _CLAIM = _EXTEND.where(_IS_DUE)
-_RELEASE = _UPDATE.values(next_attempt_at=None)
 _FINISH = _UPDATE.values(status="done", reason=_REASON, next_attempt_at=None)
 _ADD_ATTEMPTS = _UPDATE.values(attempts=_r.attempts + sa.bindparam("more", type_=sa.Integer))
 _HOLD = _UPDATE.values(reason=_REASON, next_attempt_at=HELD)
@@ -120,11 +119,8 @@ class SqlRecordingQueue:
         claim = _key(recording) | {"now": now(), "until": until}
         return await self._database.execute(_CLAIM, claim) == 1
 
-    async def extend_claim(self, recording: RecordingJob, until: datetime) -> None:
+    async def extend_claim(self, recording: RecordingJob, until: datetime | None) -> None:
         await self._database.execute(_EXTEND, _key(recording) | {"until": until})
-
-    async def release_recording(self, recording: RecordingJob) -> None:
-        await self._database.execute(_RELEASE, _key(recording))
 
     async def finish_recordings(
         self, recordings: Sequence[RecordingJob], reason: str | None = None, *, lasting: bool = True

@@ -96,6 +96,7 @@ def test_parsed_options(line: list[str], options: RunOptions):
     ("line", "message"),
     [
         (["what", "is", "up"], "must be one argument, but 3"),
+        (["--session-id", "--config", "team.yaml", "hi"], "--session-id has no value: --config follows it"),
         (["--timeout", "0", "x"], "above 0"),
         (["--timeout", "nan", "x"], "above 0"),
         (["--timeout", "inf", "x"], "above 0"),

@@ -270,3 +270,16 @@ def test_programs_of_massgen_are_agent_programs_here(tmp_path: Path) -> None:
     assert [backend.type for backend in backends] == ["claude-code", "codex", "gemini-cli", "copilot"]
     assert backends[1].model == "gpt-5"
     assert all(backend.is_program and backend.api_key is None for backend in backends)
+
+
+def test_roles_and_tools_of_programs_are_taken_or_named(tmp_path: Path) -> None:
+    servers = "mcp_servers: [{name: t, command: python3}]"
+    tools = "allowed_tools: [Read, mcp__t__echo], disallowed_tools: [Bash]"
+    prompts = "system_prompt: Be brief., append_system_prompt: Be kind."
+    text = f"agent: {{id: a, backend: {{type: claude_code, {servers}, {tools}, {prompts}, max_thinking_tokens: 9}}}}\n"
+    team, warnings = load(tmp_path, text)
+    (agent,) = team.agents
+    assert agent.system_message == "Be brief.\n\nBe kind."
+    assert [(server.allow, server.deny) for server in agent.mcp_servers] == [(("echo",), ())]
+    for key in ("allowed_tools", "disallowed_tools", "max_thinking_tokens"):
+        assert key in warnings[0]

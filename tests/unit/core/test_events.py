@@ -17,6 +17,7 @@ ENDS = ("turn_completed", "turn_failed", "turn_interrupted", "turn_waiting", "tu
 LATER: dict[str, dict[str, Any]] = {
     "agent_busy": {"what": ""},
     **{kind: {"spent": {}} for kind in ENDS},
+    "turn_completed": {"spent": {}, "carried_out": None},
     "turn_started": {"shape": "vote", "job": "", "variation": {}},
     "turn_resumed": {"shape": "vote"},
     "answer_submitted": {"items": None, "checks": []},

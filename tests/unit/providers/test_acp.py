@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -26,10 +27,21 @@ from massmem.core.errors import (
     ProviderError,
     ProviderTimeout,
 )
-from massmem.core.messages import ActivityChunk, ChatMessage, ChatRequest, Chunk, NoticeChunk, Purpose, Reply
+from massmem.core.messages import (
+    PDF,
+    ActivityChunk,
+    ChatMessage,
+    ChatRequest,
+    Chunk,
+    NoticeChunk,
+    Purpose,
+    Reply,
+    make_attachment,
+)
 from massmem.providers.acp import AcpFactory, write_prompt
 from massmem.providers.base import ChatProvider, ask
 from massmem.tools.toolbox import read_text_file
+from tests.support.pictures import PNG
 
 ROOT = Path(__file__).parents[3]
 
@@ -106,6 +118,62 @@ async def test_each_request_is_a_session_with_the_whole_prompt(factory: AcpFacto
     assert second.endswith('{"type": "object"}')
     assert len(read_log(log, "initialize")) == 1
     assert len(read_log(log, "session/new")) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "continues"),
+    [
+        ((), True),
+        ((ChatMessage("user", "My name is [forgotten]."), ChatMessage("assistant", "It is 4.")), False),
+        ((ChatMessage("user", "My name is Zoe."), ChatMessage("assistant", "It is 5.")), False),
+        ((ChatMessage("user", "What was said before, in short: nothing."),), False),
+    ],
+)
+async def test_a_session_goes_on_only_below_a_prompt_that_holds_it_to_the_letter(
+    factory: AcpFactory, tmp_path: Path, change: tuple[ChatMessage, ...], continues: bool
+) -> None:
+    log = tmp_path / "log"
+    provider = factory.open(backend("plain", log))
+    question, answer = ChatMessage("user", "My name is Zoe."), ChatMessage("assistant", "It is 4.")
+    await ask(provider, ChatRequest((question,), "answer"))
+    more = ChatMessage("user", "Who am I?")
+    await ask(provider, ChatRequest((*(change or (question, answer)), more), "answer"))
+    assert len(read_log(log, "session/new")) == (1 if continues else 2)
+    text = read_log(log, "session/prompt")[1]["prompt"][0]["text"]
+    assert ("Zoe" in text) == ("Zoe" in str(change))
+    await ask(provider, ChatRequest((question, answer, ChatMessage("user", "Another branch.")), "answer"))
+    assert len(read_log(log, "session/new")) == 2, "each session goes on once"
+
+
+async def test_files_reach_a_program_that_takes_them(factory: AcpFactory, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    provider = factory.open(backend("pictures", log))
+    assert provider.abilities.vision is None
+    shown = make_attachment("plan.png", "image/png", PNG), make_attachment("a b.pdf", PDF, b"%PDF-1.4")
+    _, chunks = await collect(provider, ChatRequest((ChatMessage("user", "What is it?", attachments=shown),), "answer"))
+    assert not any(isinstance(chunk, NoticeChunk) for chunk in chunks)
+    _, picture, document = read_log(log, "session/prompt")[0]["prompt"]
+    assert picture == {"type": "image", "mimeType": "image/png", "data": b64encode(PNG).decode()}
+    assert document["resource"]["uri"] == "attachment:///a%20b.pdf"
+    assert provider.abilities.vision is None, "its model may not see"
+    assert factory.open(backend("pictures", vision=False)).abilities.vision is False
+
+
+async def test_files_that_a_program_does_not_take_are_named(factory: AcpFactory, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    provider = factory.open(backend("plain", log, vision=True))
+    shown = make_attachment("plan.png", "image/png", PNG)
+    _, chunks = await collect(
+        provider, ChatRequest((ChatMessage("user", "What is it?", attachments=(shown,)),), "answer")
+    )
+    assert NoticeChunk("it takes no such files, and answers without them: plan.png") in chunks
+    assert len(read_log(log, "session/prompt")[0]["prompt"]) == 1
+    assert provider.abilities.vision is False
+
+
+async def test_tokens_of_a_programs_own_requests_are_added(factory: AcpFactory) -> None:
+    reply = await ask(factory.open(backend("requests")), request())
+    assert (reply.usage.prompt, reply.usage.completion) == (6_000, 40)
 
 
 async def test_an_agent_of_the_official_sdk_answers(factory: AcpFactory) -> None:

@@ -98,6 +98,8 @@ def test_failure_names_the_fix_and_the_next_chance():
     )
     last = failure.model_copy(update={"out": False, "step": "present"})
     assert "next round" not in describe_failure(last, TurnView()), "no round follows the presentation"
+    bad_vote = failure.model_copy(update={"out": False, "step": "vote"})
+    assert "next round" not in describe_failure(bad_vote, TurnView(final_round=True)), "nor the last votes"
 
 
 def test_summary_counts_failures_and_names_an_unknown_price():

@@ -181,7 +181,7 @@ async def test_the_line_of_agreement_says_what_is_missing() -> None:
     lines: dict[Any, str] = {
         "union": "not compared: 3 of 3 agents listed 3 items, 1 contested, not checked by ben",
         "decide": "2 of 3 agents scored 3 options by 2 criteria, 0 would choose otherwise",
-        "revise": "not compared: 1 points of criticism, 0 revised, 0 declined, 1 without a reply, "
+        "revise": "not compared: 1 point of criticism, 0 revised, 0 declined, 1 without a reply, "
         "this text was not read by ben",
     }
     for shape, line in lines.items():

@@ -162,8 +162,8 @@ async def test_each_page_is_read_once_and_those_who_check_are_shown_what_stands_
         f"Source: {site.base}/page: its quote stands there; what stands there: …",
         f"{site.base}/ferry: its quote does not stand there; what stands there: The ferry takes 30 minutes.",
         f"Source: {site.base}/paper: its quote stands there; what stands there: The toll is four dollars.",
-        f"Source: {site.base}/gone: not checked against it: {site.base}/gone cannot be read: the server says 404",
-        "Source: common knowledge: not checked against it: it names no page, and no file that can be read",
+        f"Source: {site.base}/gone: not checked: {site.base}/gone cannot be read: the server says 404",
+        "Source: common knowledge: not checked: it names no page, and no file that can be read",
     ):
         assert shown in asked
     result = TurnResult.of(decode_event(event.model_dump_json()) for event in events)

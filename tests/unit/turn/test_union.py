@@ -127,6 +127,9 @@ async def test_where_code_cannot_tell_one_agent_is_asked_about_all_pairs_when_th
         (merged,) = only(await play("union", scripts), ItemsMerged)
         assert (len(merged.items), merged.by, merged.compared) == (count, "ann", 1)
         assert merged.usage.prompt
+    scripts["cyd"] = scripts["ben"]
+    (merged,) = only(await play("union", scripts), ItemsMerged)
+    assert merged.compared == 1, "what two wrote alike is compared once"
     (merged,) = only(await play("union", {name: scripts[name] for name in ("ann", "ben")}), ItemsMerged)
     assert (len(merged.items), merged.by) == (2, "")
 
@@ -179,7 +182,7 @@ async def test_it_ends_when_nobody_has_a_criticism_left() -> None:
     assert [e.round for e in only(events, RoundStarted)] == [1, 2, 3, 4]
     end = only(events, TurnCompleted)[0]
     assert end.answer == "A note on the mill."
-    assert end.agreement == "not compared: 1 points of criticism, 1 revised, 0 declined, and nobody has one left"
+    assert end.agreement == "not compared: 1 point of criticism, 1 revised, 0 declined, and nobody has one left"
 
 
 async def test_the_users_text_is_the_draft() -> None:

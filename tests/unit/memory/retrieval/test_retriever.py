@@ -1,5 +1,7 @@
 """Recall from an index that other processes write to, too."""
 
+from dataclasses import replace
+
 import pytest
 
 from massmem.memory.index_edge import EdgeIndex
@@ -76,6 +78,14 @@ async def test_visible_message_is_not_recalled_under_another_id(memory: IndexedM
     assert (await memory.recall("kites", asks(), options)).text == ""
 
 
+async def test_a_file_that_comes_again_is_not_recalled_beside_itself(memory: IndexedMemory):
+    await memory.record([make_episode("[plan.md] Red kites nest in Cobham.", 0, session="other")])
+    scope = asks(all_sessions=True)
+    assert "Cobham" in (await memory.recall("kites", scope, ROOM)).text
+    again = RecallOptions(1000, verbatim=("And kites?\n\n--- plan.md ---\nRed kites nest\nin Cobham.",))
+    assert (await memory.recall("kites", scope, again)).text == ""
+
+
 async def test_an_agent_is_not_shown_its_answer_beside_the_candidates(memory: IndexedMemory):
     own = "Red kites nest in tall trees, mostly in oaks near open land."
     await memory.record([make_episode(own, 0, by="a", turn=9), make_episode("Kites eat voles.", 1, by="a", turn=8)])
@@ -118,6 +128,17 @@ async def test_a_message_of_one_huge_word_leaves_room_for_others(memory: Indexed
     result = await memory.recall("kites", asks(), RecallOptions(1000))
     assert "Cobham" in result.text
     assert max(len(m.text) for m in await memory.list(Selection(), 1000)) <= 1000
+
+
+async def test_who_asks_for_the_beginning_is_shown_it(memory: IndexedMemory):
+    first = "My project is called Heron."
+    later = [make_episode(f"What did the kites say in hour {i}?", i, turn=i + 1) for i in range(1, 30)]
+    await memory.record([make_episode(first, 0, turn=1), *later])
+    options = RecallOptions(1000, 10, abstain=True)
+    assert first in (await memory.recall("What did I say in the beginning?", asks(turn=40), options)).text
+    assert first not in (await memory.recall("What did I say of kites?", asks(turn=40), options)).text
+    seen = replace(options, exclude=frozenset({"s-0"}))
+    assert first not in (await memory.recall("What did I say in the beginning?", asks(turn=40), seen)).text
 
 
 async def test_ties_are_broken_alike_in_every_session(memory: IndexedMemory):

@@ -1,13 +1,19 @@
 """Which messages Redis keeps of a session that has more than it may keep, and what goes with the others."""
 
 import asyncio
+import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from massmem.core.events import Event
 from massmem.core.records import EVERYBODY, SessionFilter
+from massmem.store.encoding import encode_event
 from massmem.store.lookup import read_transcript, require_session
 from massmem.store.ports import Retention, SessionStore
+from massmem.store.redis import record as record_module
+from massmem.store.redis.record import Record, StoredSession
 from massmem.store.redis.store import RedisStore, open_redis
 from tests.contract.test_session_store import done, everything, queue, session
 from tests.support.redis_server import RedisServer
@@ -188,3 +194,31 @@ async def test_trimmed_messages_that_are_never_recorded_go_after_the_time_to_liv
     assert counts.pending == len(await queue(store))
     assert counts == await store.count_recordings("session_a")
     await store.close()
+
+
+def count_lines_run(turns: int) -> int:
+    """Return how many lines of the record's module run while so many imported turns are appended."""
+    lines = 0
+
+    def trace(frame: FrameType, what: str, _argument: object) -> Any:
+        nonlocal lines
+        lines += what == "line"
+        return trace if frame.f_code.co_filename == record_module.__file__ else None
+
+    pairs = [(begin("ann", question=f"Why {n}, of all things?"), done(text=f"So {n}, I think.")) for n in range(turns)]
+    batch = [
+        encode_event(e.model_copy(update={"imported": True} | ({"turn": number} if e is asked else {})))
+        for number, (asked, answered) in enumerate(pairs, 1)
+        for e in (asked, answered)
+    ]
+    record, tracer = Record(StoredSession(session=session())), sys.gettrace()
+    sys.settrace(trace)
+    try:
+        record.append(1, batch)
+    finally:
+        sys.settrace(tracer)
+    return lines
+
+
+def test_import_of_twice_the_turns_takes_twice_the_work() -> None:
+    assert count_lines_run(80) < 2.1 * count_lines_run(40)
