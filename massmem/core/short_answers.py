@@ -21,16 +21,25 @@ _HEAD = re.compile(
     rf"\b{_NOUN}[\"'*_]*(?:\s(?:to|of|for)\s[^.:!?\n]{{1,80}}?|\s(?:correcta|correcte|correta|corretta))?"
     r"(?:\s(?:is|are|was|ist|lautet|est|es|è|é|är|er|jest|este|là|(?<=dź )to|это|(?:would|must|should|will) be)\b"
     r"(?:\s(?:therefore|thus|then|hence|clearly|definitely|simply|indeed|now))*\s?:?|\s?[:=])\s*"
-    r"|(?:答案|答え|解答|正解|回答|答|选|정답|답|الجواب|الإجابة|उत्तर|जवाब|תשובה)\s?"
+    r"|(?:答案|答え|解答|正解|回答|答|选|정답|답|(?:ال)?جواب|الإجابة|उत्तर|जवाब|תשובה)\s?"
     r"(?:(?:应该)?(?:是|为|為|は|은|는|هو|هي|है|选|=|:)|(?=[A-Z]\b))\s*"
     r"|(?:^|(?<=[.!?]\s))(?:so\s)?I(?:'d| would)?\s(?:choose|chose|pick|select|go with|say)\s",
     re.IGNORECASE | re.MULTILINE,
 )
 """What stands before a result that is stated."""
+_OPENING = re.compile(
+    r"(?:.*(?:[.!?:;：。\n—]|,\s(?=so|but|thus|hence|therefore)|[，,](?=所以|因此)))?[\s>#*\"'_`(-]*"
+    r"(?:(?:so|but|thus|hence|therefore|finally|sure|also|donc|I think|I believe|scratch that|wait|no|所以|因此)[, ，]*)*"
+    r"(?:(?:the|my|our|this|die|das|der|la|le|el|il|o|a|de|het)\s|l')?"
+    r"(?:(?:final|correct|right|best|numerical|option|choice|richtige|korrekte|bonne|правильный|最终|正确|正しい)\s?)*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What stands before that and says no more: other sentences, and words that add nothing."""
 _TAGGED = re.compile(r"(?i)<(?:final_)?answer>([^<]*)</|^####[ \t]*(\S.{0,200})\s*\Z", re.MULTILINE)
 _RIGHT_ONE = re.compile(
-    r"(?<!and )(?<!or )(?<!nor )\(?\b([A-Z])\)? (?:(?:is|must be) (?:the )?(?:correct|right|best)|fits|matches)\b"
+    r"(?<!and )(?<!or )(?<!nor )\(?\b([A-Z])\)? (?:(?:is|must be) (?:the )?(?:correct|right|best)(?: (?:answer|option|choice|one))?|fits|matches)\b"
 )
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CARRIER = re.compile(
     r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|also|in total|altogether)[, :]+)*"
     r"(?:(?:I|we) (?:think|believe|guess|get|find|have|obtain)(?: that)?:? )?"
@@ -41,6 +50,45 @@ _CARRIER = re.compile(
     re.IGNORECASE,
 )
 """What stands before a result without saying more than the result does."""
+_LEAD = re.compile(
+    r"(?:[-+*/×().,^\w$€£¥%\s]*\d[-+*/×().,^\w$€£¥%\s]*=\s?[^\n=,;]{1,60},\s)?"
+    r"(?:(?:so|thus|hence|therefore|together|altogether|insgesamt|zusammen|also|donc|entonces|всего|итого|所以|因此)[, ]*)*"
+    r"(?:(?:(?:the|a|an|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|final|average|whole)\s)?(?:total|"
+    r"sum|number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|speed|length|width|height|"
+    r"depth|weight|mass|age|time|temperature|perimeter|product|quotient|remainder|average|mean|median|value|count|year|"
+    r"date|fläche|summe|preis|anzahl|zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?"
+    r"\w+)?\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)"
+    r"|(?:it|that|this|which|they|there|es|das|ce|cela|eso|questo|это)\s(?:is|are|was|were|ist|sind|est|font|son|es)"
+    r"(?:\s(?:built|born|completed|finished|founded|invented|made|opened|published|written))?"
+    r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|"
+    r"(?-i:(?!N\w+body|None|Neither|Few|Some|Any)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|"
+    r"weigh|fold)s?|(?:leaves|arrives|starts|opens)(?= at)|hat|haben|kostet|dauert|macht|(?:er)?gibt|braucht|wiegt|ont|a|"
+    r"coûte|fait|reste|pèse|tiene|hay|cuesta|quedan|son|ci sono|ha|costa|tem|custa|il y a|стоит|равно)"
+    r"|(?:ist|sind|macht)\s(?:es|das)|(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*"
+    r"(?:(?:in|on|at|en|im Jahr|le|am|um|в|exactly|genau)\s)?"
+    r"(?:(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times)*\d(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times)*(?:=|\sis\s)\s*)?(?=(?:[^\w\s]*|[A-Z]{3}\s|minus\s|[A-Z][a-z]{2,8}\s)\d)",
+    re.IGNORECASE,
+)
+"""What else does: a sum, or a thing that is measured or somebody, with a word for being or having.
+
+The unknown is unknown: any other word may make the number another one.
+"""
+_TAIL = re.compile(
+    r"(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|away|übrig|insgesamt|lang|hoch|"
+    r"en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|of [A-Z]+\d*|an? (?:day|week|month|year|hour|piece)))*"
+    rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not |[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
+    r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since|as|weil|da|denn|car|parce que|"
+    r"puisque|porque|ya que|pues|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What stands behind a result and leaves it as it is: what it measures, a note, a reason."""
+_COUNTED = re.compile(
+    r"(?!perhaps|tops|unless|besides)(?:\w+[sx]|cup|people|men|women|children|each|(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|"
+    r"[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超]{0,3}|[개명권살원])"
+    r"(?: (?:left|each|remaining|total|altogether|übrig|insgesamt|away|old))?",
+    re.IGNORECASE,
+)
+"""What is counted, in words that cannot be more than that."""
 _RETRACTION = re.compile(
     r"(?:^|(?<=[.!?…,;:—-]\s))(?:no(?=[,.:!]| wait| sorry)|wait|hm+|actually|oops|sorry|scratch that|"
     r"corrected|correction|I (?:was wrong|forgot)|that(?:'s| is) (?:wrong|not right))\b[^\w\n]*",
@@ -52,33 +100,10 @@ _REFUTED = re.compile(
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
-_BOUND = re.compile(
-    r"(?i)\b(?:at (?:least|most)|(?:more|less|fewer) than|or (?:more|less)|up to|between|either|if)\b"
-    r"|\b(?:over|under|from)\s[$€£]?\d|\d\sof\s(?!them|these)|\b(?:might|(?-i:may)|could|perhaps|maybe|possibly|hardly|"
-    r"barely|half|twice|double|squared|cubed|root|log|ln|sin|cos|tan|mod|power|or so|times as|wrong|false|incorrect|"
-    r"too|guess|first|second|truth|ago|later|earlier|almost|nearly|above|below|other than|except|mindestens|höchstens|"
-    r"(?:mehr|weniger) als|bis zu|fast|knapp|über|unter|zwischen|ab|au (?:moins|plus)|(?:plus|moins) de|jusqu'à|"
-    r"presque|entre|peut-être|quizás|возможно|doubt|al menos|como máximo|(?:más|menos|mais|meno|più) (?:de|di)|"
-    r"hasta|casi|almeno|quasi|(?:meer|minder) dan|minstens|(?:не )?(?:более|менее)|больше|меньше|почти)\b"
-    r"|\d\s(?:to|bis)\s\d|%\s(?:more|less|fewer|off)\b|°\s?[NSEW]\b|~~|\b(?:some|people) say\b|\bclaims\b|student's"
-    r"|-(?:ish|odd|something)\b|(?:third|quarter|loss) of\b|可能|たぶん|最[多大少小]|[<>≤≥±|√至超以近未]|[不多少]于"
-    r"|\d多|[=:!]=|\b(?:before|after|since|until|till|prior to|(?:min|max)(?:\.|imum)?(?: of)?|vor|nach|seit|avant|"
-    r"après|depuis|antes de|después de|desde|до|после)\s[$€£]?\d"
-)
-"""What makes a number another one, or nobody's result."""
 _DENIED = re.compile(
     r"\b(?:wrong|false|incorrect|not|if|doubt|some say|people say|says|claims|whether|student's)\b[^.!?,;:\n]*$",
     re.IGNORECASE,
 )
-_REASON = re.compile(r"(?:,?\s(?:because|since|which|so|as)\s|\s?[—]\s?|\s-\s|;).*$", re.IGNORECASE | re.DOTALL)
-_MORE = re.compile(
-    r"[-+!?#$%&*/<=>@^_|~¢√]|(?:more|less|fewer|[NSEW])\b|\(wrong|.*(?:,\s(?:and|but)|;)\s(?:\d)|"
-    r"(?!(?:in|at|by|after|per|on|for|of the|because|since)\b).*(?<![A-Za-z])\d",
-    re.DOTALL,
-)
-"""What stands behind a number that is not all of a result."""
-_NAMED = re.compile(r"\b(?:[A-Z]\w*|step|chapter|page|version|line|room|level|figure)\s[\d#]")
-"""A number that belongs to a name: Apollo 11."""
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
 _LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)))\s*(.*)|\(?([a-z])\)?()", re.S)
@@ -88,7 +113,7 @@ _WORD = re.compile(
 )  # fmt: skip
 _PLAIN = re.compile(
     r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem)(?: at all)?\W*|\W+(?:because|"
-    r"since|as|the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|das|der|die|es|er|sie|c'est|il|"
+    r"since|as|the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|ce|das|der|die|es|er|sie|c'est|il|"
     r"elle|porque|denn|weil|car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 """Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
@@ -98,10 +123,9 @@ _CONDITION = re.compile(
     r"mais|sauf|si|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし"
 )
 _CONCESSION = re.compile(
-    r"(?i)\W*\w+\W+(?:but|although|however|except|only|well|sometimes|aber|allerdings|mais|cependant|pero|sin embargo|"
+    r"(?i)(?:\n|[.!?]\s)\W*(?:but|although|however|except|only|well|sometimes|aber|allerdings|mais|cependant|pero|sin embargo|"
     r"однако|但)(?!\w)"
 )
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _MONTHS = ("", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -214,7 +238,11 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
     if marked := _find_marked(text):
         return _read_statement(simplify(marked), text)
     plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
-    heads = [one for one in _HEAD.finditer(plain) if not _DENIED.search(plain, max(0, one.start() - 80), one.start())]
+    heads = list(_HEAD.finditer(plain))
+    if graded:
+        heads = [one for one in heads if not _DENIED.search(plain, max(0, one.start() - 80), one.start())]
+    elif heads and not _OPENING.fullmatch(plain, heads[-2].end() if len(heads) > 1 else 0, heads[-1].start()):
+        return ShortAnswer(normalise(text))
     tail = plain[heads[-1].end() if heads else 1 :]
     if (change := list(_RETRACTION.finditer(tail))) and not (heads and heads[-1][0].lower().startswith("i")):
         again = _read_plain(rest := tail[change[-1].end() :], text)
@@ -223,12 +251,15 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
     if not heads:
         return _read_plain(plain, text, graded=graded)
     ends = [*(head.start() for head in heads[1:]), len(plain)]
-    stated = [_read_statement(_cut(plain[h.end() : end]), text, h[0]) for h, end in zip(heads, ends, strict=True)]
+    stated = [
+        _read_statement(_cut(plain[h.end() : end]), text, h[0], graded) for h, end in zip(heads, ends, strict=True)
+    ]
     is_changed = graded or _RETRACTION.search(plain) or "but" in plain or "wrong" in plain
     differ = len({str(one.result) for one in stated if one.result}) > 1 and not is_changed
     last, rest, is_label = stated[-1], plain[heads[-1].end() :], heads[-1][0].endswith((": ", ":", "=", "= "))
     # "The best choice is not obvious. Take Kafka." is not all in its first sentence.
     goes_on = last.result is None and not is_label and normalise(rest) != normalise(_cut(rest))
+    goes_on |= not graded and _CONCESSION.search(rest) is not None
     return ShortAnswer(normalise(text), last_line=last.last_line) if differ or goes_on else last
 
 
@@ -259,30 +290,32 @@ def _undress(text: str) -> str:
     return (pair[1] if pair else text).strip()
 
 
-def _read_statement(statement: str, text: str, head: str = "") -> ShortAnswer:
+def _read_statement(statement: str, text: str, head: str = "", graded: bool = False) -> ShortAnswer:
     """Return what a stated result comes to; a text is compared as it is. head: what stands before it."""
     plain, result, is_bare = _read_result(statement, head)
     if result is None:
-        beside = _read_sentence(plain, graded=False) if head and not re.search(r"^\d|,", plain) else None
+        beside = _read_sentence(plain, graded=graded) if head and not re.search(r"^\d|,", plain) else None
         return ShortAnswer(normalise(plain) or normalise(text), beside, last_line=_undress(statement))
-    if result and result.kind == "word" and _CONCESSION.match(text):
-        plain = text
     return ShortAnswer(str(result) if is_bare else normalise(text), result, is_bare, plain)
 
 
 def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     """Return what a text without a stated result comes to."""
+    concession = not graded and _CONCESSION.search(text.strip())
     lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
     if not graded and lines and _is_stray(_SENTENCE.split(lines[-1])):
         return ShortAnswer(whole, last_line=lines[-1])
-    for line in lines[-1:] + lines[:1]:
+    for line in lines[-1:] + ([] if concession else lines[:1]):
         sentences = _SENTENCE.split(line)
         for part in dict.fromkeys((line, sentences[0], sentences[-1])):
             _, result, is_bare = _read_result(part)
             if is_bare or (result and len(lines) == 1 and part == line):
                 return _read_statement(part, text)
-    if right := list(_RIGHT_ONE.finditer(plain)):
+    right = list(_RIGHT_ONE.finditer(plain))
+    if right and (
+        graded or (_OPENING.fullmatch(plain, 0, right[-1].start()) and _TAIL.fullmatch(_cut(plain[right[-1].end() :])))
+    ):
         return ShortAnswer(right[-1][1].lower(), Result("letter", right[-1][1].lower()), True, right[-1][1])
     for line in lines[::-1] if graded else lines[-1:]:
         for sentence in _SENTENCE.split(line)[::-1][: None if graded else 1]:
@@ -313,26 +346,23 @@ def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bo
 def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
-    if letter := _LETTER.fullmatch(plain) or _LETTER.fullmatch(_REASON.sub("", plain)):
-        if plain[1:2] == "," and _CONDITION.match(letter[2]):
-            return None, False
-        return Result("letter", (letter[1] or letter[3]).lower()), not (letter[2] or "").strip(" .")
+    if letter := _LETTER.fullmatch(plain):
+        is_alone = not (letter[2] or "").strip(" .")
+        is_known = plain[1:2] not in " ," or _TAIL.fullmatch(plain[1:])
+        return (Result("letter", (letter[1] or letter[3]).lower()), is_alone) if is_known else (None, False)
     if word := _WORD.fullmatch(plain):
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
-    short = _ASIDE.sub("", plain)
-    denied = plain[: 0 if head and re.match(r"\d+ \w+ (?:are|do|did|were) not\b", plain) else None]  # 17 who do not
-    is_certain = (
-        not re.search(r"(?i)\((?:wrong|incorrect|false)", plain)
-        and not NEGATION.search(denied)
-        and not _BOUND.search(short)
+    if (code := _CODE.match(plain)) and _TAIL.fullmatch(plain[code.end() :]) and (result := _read_code(code[0])):
+        return result, True
+    if (quantity := match_quantity(plain, head)) is None:
+        return None, False
+    rest, counted = (
+        plain[quantity[2] :].strip(),
+        " ".join(re.findall(r"[^\W\d_]+", plain[: quantity[2]])[-len(quantity[1].split()) :]),
     )
-    if is_certain and (code := _read_code(short)) is not None:
-        return code, True
-    quantity = match_quantity(short, head)
-    rest = short[quantity[2] :].strip(" .!*\"'") if quantity else ""
-    has_more = _MORE.match(rest)
-    return (Result("number", *quantity[:2]), not rest) if is_certain and quantity and not has_more else (None, False)
+    is_known = not quantity[1] or quantity[1].split("/")[0].split("^")[0] in SYMBOLS or _COUNTED.fullmatch(counted)
+    return (Result("number", *quantity[:2]), not rest) if is_known and _TAIL.fullmatch(rest) else (None, False)
 
 
 def _read_code(text: str) -> Result | None:
@@ -356,27 +386,24 @@ def _read_code(text: str) -> Result | None:
 
 def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     """Return the only result in a sentence, or the one behind its last `is` or `=`."""
-    sentence = remove_notes(_NOT_BUT.sub("", _REFUTED.sub("", _ASIDE.sub("", sentence.strip()))))
-    if sentence.endswith("?") or NEGATION.search(sentence) or (_BOUND.search(sentence) and not graded):
+    sentence = remove_notes(_NOT_BUT.sub("", _REFUTED.sub("", sentence.strip())))
+    if not graded:
+        lead = _LEAD.match(sentence)
+        return _read_short(sentence[lead.end() :], lead[0])[0] if lead else None
+    sentence = _ASIDE.sub("", sentence)
+    if sentence.endswith("?") or NEGATION.search(sentence):
         return None
     codes = [code for match in _CODE.finditer(sentence) if (code := _read_code(match[0]))]
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
     quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
     groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
-    is_measured = bool(quantities) and quantities[0].unit.split("/")[0] in SYMBOLS
-    if not (graded or is_measured) and _NAMED.search(bare):
-        return None
     if len(codes) + len(quantities) == 1 and len(groups) <= 1:
         return (quantities or codes)[0]
     *_, end = re.split(r"\s(?:is|are|makes|equals|gives|to)\s|=", bare)
     closing = match_quantity(end.strip())
-    is_one = not re.search(
-        (r"" if bare[: -len(end)].endswith("=") else r"\sis\s|") + r"\d\w*\s?(?:,\s|;|\sand\s)|#",
-        bare.removesuffix(end)[:-1],
-    )
-    if closing and not re.search(r"\d", end.strip()[closing[2] :]) and (graded or is_one):
+    if closing and not re.search(r"\d", end.strip()[closing[2] :]):
         return Result("number", *closing[:2])
-    return quantities[-1] if graded and quantities else None
+    return quantities[-1] if quantities else None
 
 
 def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
