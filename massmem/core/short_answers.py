@@ -42,7 +42,7 @@ _RIGHT_ONE = re.compile(
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CARRIER = re.compile(
     r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|also|in total|altogether)[, :]+)*"
-    r"(?:(?:I|we) (?:think|believe|guess|get|find|have|obtain)(?: that)?:? )?"
+    r"(?:(?:I|we) (?:think|believe|get|find|have|obtain)(?: that)?:? )?"
     r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
     r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
     r"(?:(?:in|on) (?=\d))?(?:(?:(?:certainly|clearly|definitely|exactly|about|approximately|roughly|around|option|"
@@ -50,23 +50,24 @@ _CARRIER = re.compile(
     re.IGNORECASE,
 )
 """What stands before a result without saying more than the result does."""
+_SUM = r"(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times){3,80}?"
 _LEAD = re.compile(
-    r"(?:[-+*/×().,^\w$€£¥%\s]*\d[-+*/×().,^\w$€£¥%\s]*=\s?[^\n=,;]{1,60},\s)?"
+    rf"(?:{_SUM}=[^\n=,;]{{1,60}},\s)?"
     r"(?:(?:so|thus|hence|therefore|together|altogether|insgesamt|zusammen|also|donc|entonces|всего|итого|所以|因此)[, ]*)*"
-    r"(?:(?:(?:the|a|an|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|final|average|whole)\s)?(?:total|"
-    r"sum|number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|speed|length|width|height|"
-    r"depth|weight|mass|age|time|temperature|perimeter|product|quotient|remainder|average|mean|median|value|count|year|"
-    r"date|fläche|summe|preis|anzahl|zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?"
-    r"\w+)?\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)"
+    r"(?:(?:(?:the|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|final|average)\s)?(?:total|sum|"
+    r"number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|speed|length|width|height|depth|"
+    r"weight|mass|age|time|temperature|perimeter|product|quotient|remainder|average|mean|median|value|count|year|date|"
+    r"fläche|summe|preis|anzahl|zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?\w+)?"
+    r"\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)"
     r"|(?:it|that|this|which|they|there|es|das|ce|cela|eso|questo|это)\s(?:is|are|was|were|ist|sind|est|font|son|es)"
     r"(?:\s(?:built|born|completed|finished|founded|invented|made|opened|published|written))?"
-    r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|"
-    r"(?-i:(?!N\w+body|None|Neither|Few|Some|Any)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|"
-    r"weigh|fold)s?|(?:leaves|arrives|starts|opens)(?= at)|hat|haben|kostet|dauert|macht|(?:er)?gibt|braucht|wiegt|ont|a|"
-    r"coûte|fait|reste|pèse|tiene|hay|cuesta|quedan|son|ci sono|ha|costa|tem|custa|il y a|стоит|равно)"
+    r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|(?-i:(?!N\w+body|N[eo]|Few|Some|Any|"
+    r"\w+ly\b)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|weigh|fold)s?|hat|haben|kostet|"
+    r"(?:leaves|arrives|starts)(?= at)|dauert|macht|(?:er)?gibt|braucht|wiegt|(?:il y|il|elle|on) a|ont|coûte|fait|reste|"
+    r"pèse|tiene|hay|cuesta|quedan|son|ci sono|ha|costa|tem|custa|стоит|равно)"
     r"|(?:ist|sind|macht)\s(?:es|das)|(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*"
-    r"(?:(?:in|on|at|en|im Jahr|le|am|um|в|exactly|genau)\s)?"
-    r"(?:(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times)*\d(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times)*(?:=|\sis\s)\s*)?(?=(?:[^\w\s]*|[A-Z]{3}\s|minus\s|[A-Z][a-z]{2,8}\s)\d)",
+    rf"(?:(?:in|on|at|en|im Jahr|le|am|um|в|exactly|genau)\s)?(?:{_SUM}(?:=|\sis\s)\s?)?"
+    r"(?=(?:[^\w\s]*|[A-Z]{3}\s|minus\s|[A-Z][a-z]{2,8}\s)\d)",
     re.IGNORECASE,
 )
 """What else does: a sum, or a thing that is measured or somebody, with a word for being or having.
@@ -76,8 +77,8 @@ The unknown is unknown: any other word may make the number another one.
 _TAIL = re.compile(
     r"(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|away|übrig|insgesamt|lang|hoch|"
     r"en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|of [A-Z]+\d*|an? (?:day|week|month|year|hour|piece)))*"
-    rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not |[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
-    r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since|as|weil|da|denn|car|parce que|"
+    rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not \W*\d|[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
+    r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since(?! \d{4}\b)|weil|da|denn|car|parce que|"
     r"puisque|porque|ya que|pues|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
     re.IGNORECASE | re.DOTALL,
 )
@@ -95,7 +96,7 @@ _RETRACTION = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _REFUTED = re.compile(
-    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely)|nicht|pas)|,?\s(?:rather than|instead of))\s"
+    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely| sure| quite| exactly| \w+ing)|nicht|pas)|,?\s(?:rather than|instead of))\s"
     r"(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
@@ -113,8 +114,8 @@ _WORD = re.compile(
 )  # fmt: skip
 _PLAIN = re.compile(
     r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem)(?: at all)?\W*|\W+(?:because|"
-    r"since|as|the|it|its|that|this|these|those|they|there|he|she|we|you|I|all|every|both|ce|das|der|die|es|er|sie|c'est|il|"
-    r"elle|porque|denn|weil|car|so|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
+    r"since|the|it|its|that|this|these|those|they|there|he|she|I do(?:n't| not) think so|all|every|both|ce|das|der|die|es|er|sie|c'est|il|"
+    r"elle|porque|denn|weil|car|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 """Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
 _CONDITION = re.compile(
@@ -347,9 +348,11 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain):
-        is_alone = not (letter[2] or "").strip(" .")
-        is_known = plain[1:2] not in " ," or _TAIL.fullmatch(plain[1:])
-        return (Result("letter", (letter[1] or letter[3]).lower()), is_alone) if is_known else (None, False)
+        is_known = (
+            _TAIL.fullmatch(plain[1:]) if plain[1:2] == "," else not re.fullmatch(r"\w+ \W?[A-Z]\W*", letter[2] or "")
+        )
+        is_alone = is_known and not (letter[2] or "").strip(" .")
+        return Result("letter", (letter[1] or letter[3]).lower()) if is_known else None, bool(is_alone)
     if word := _WORD.fullmatch(plain):
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
@@ -357,12 +360,11 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
         return result, True
     if (quantity := match_quantity(plain, head)) is None:
         return None, False
-    rest, counted = (
-        plain[quantity[2] :].strip(),
-        " ".join(re.findall(r"[^\W\d_]+", plain[: quantity[2]])[-len(quantity[1].split()) :]),
-    )
-    is_known = not quantity[1] or quantity[1].split("/")[0].split("^")[0] in SYMBOLS or _COUNTED.fullmatch(counted)
-    return (Result("number", *quantity[:2]), not rest) if is_known and _TAIL.fullmatch(rest) else (None, False)
+    value, unit, end = quantity
+    counted = " ".join(re.findall(r"[^\W\d_]+", plain[:end])[-len(unit.split()) :])
+    is_known = not unit or re.split(r"[/^]", unit)[0] in SYMBOLS or _COUNTED.fullmatch(counted)
+    rest = plain[end:].strip()
+    return (Result("number", value, unit), not rest) if is_known and _TAIL.fullmatch(rest) else (None, False)
 
 
 def _read_code(text: str) -> Result | None:
