@@ -41,7 +41,8 @@ _RIGHT_ONE = re.compile(
 )
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CARRIER = re.compile(
-    r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|also|in total|altogether)[, :]+)*"
+    r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|entonces|also|in total|(?:al)?together|"
+    r"insgesamt|zusammen|всего|итого|所以|因此)[, :]*)*"
     r"(?:(?:I|we) (?:think|believe|get|find|have|obtain)(?: that)?:? )?"
     r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
     r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
@@ -52,21 +53,16 @@ _CARRIER = re.compile(
 """What stands before a result without saying more than the result does."""
 _SUM = r"(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times){3,80}?"
 _LEAD = re.compile(
-    rf"(?:{_SUM}=[^\n=,;]{{1,60}},\s)?"
-    r"(?:(?:so|thus|hence|therefore|together|altogether|insgesamt|zusammen|also|donc|entonces|всего|итого|所以|因此)[, ]*)*"
-    r"(?:(?:(?:the|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|final|average)\s)?(?:total|sum|"
-    r"number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|speed|length|width|height|depth|"
-    r"weight|mass|age|time|temperature|perimeter|product|quotient|remainder|average|mean|median|value|count|year|date|"
-    r"fläche|summe|preis|anzahl|zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?\w+)?"
-    r"\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)"
-    r"|(?:it|that|this|which|they|there|es|das|ce|cela|eso|questo|это)\s(?:is|are|was|were|ist|sind|est|font|son|es)"
-    r"(?:\s(?:built|born|completed|finished|founded|invented|made|opened|published|written))?"
+    rf"(?:{_SUM}=[^\n=,;]{{1,60}},\s(?:so\s)?)?(?:(?:(?:the|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|"
+    r"final|average)\s)?(?:total|sum|number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|"
+    r"speed|length|width|height|depth|weight|mass|age|time|temperature|perimeter|product|average|mean|value|count|year|"
+    r"date|fläche|summe|preis|(?:an)?zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?"
+    r"\w+)?\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)|built|born|completed|finished|founded|invented|published"
     r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|(?-i:(?!N\w+body|N[eo]|Few|Some|Any|"
     r"\w+ly\b)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|weigh|fold)s?|hat|haben|kostet|"
     r"(?:leaves|arrives|starts)(?= at)|dauert|macht|(?:er)?gibt|braucht|wiegt|(?:il y|il|elle|on) a|ont|coûte|fait|reste|"
-    r"pèse|tiene|hay|cuesta|quedan|son|ci sono|ha|costa|tem|custa|стоит|равно)"
-    r"|(?:ist|sind|macht)\s(?:es|das)|(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*"
-    rf"(?:(?:in|on|at|en|im Jahr|le|am|um|в|exactly|genau)\s)?(?:{_SUM}(?:=|\sis\s)\s?)?"
+    r"pèse|tiene|hay|cuesta|quedan|ci sono|ha|costa|tem|custa|стоит|равно)|(?:ist|sind|macht)\s(?:es|das)|"
+    rf"(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*(?:(?:in|on|at|en|im Jahr|le|am|um|в)\s)?(?:{_SUM}(?:=|\sis\s)\s?)?"
     r"(?=(?:[^\w\s]*|[A-Z]{3}\s|minus\s|[A-Z][a-z]{2,8}\s)\d)",
     re.IGNORECASE,
 )
@@ -83,6 +79,9 @@ _TAIL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """What stands behind a result and leaves it as it is: what it measures, a note, a reason."""
+_LOOSE = re.compile(
+    r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[\s\w.,;:!()'\"]\D*|"
+)
 _COUNTED = re.compile(
     r"(?!perhaps|tops|unless|besides)(?:\w+[sx]|cup|people|men|women|children|each|(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|"
     r"[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超]{0,3}|[개명권살원])"
@@ -101,13 +100,11 @@ _REFUTED = re.compile(
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
-_DENIED = re.compile(
-    r"\b(?:wrong|false|incorrect|not|if|doubt|some say|people say|says|claims|whether|student's)\b[^.!?,;:\n]*$",
-    re.IGNORECASE,
-)
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
-_LETTER = re.compile(r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)))\s*(.*)|\(?([a-z])\)?()", re.S)
+_LETTER = re.compile(
+    r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)|\s(?:because|since)\s))\s*(.*)|\(?([a-z])\)?()", re.S
+)
 _WORD = re.compile(
     r"(?!no\. ?\d)(yes|no|true|false|oui|non|ja|nein|sí|да|нет|sim|não|是|不是|はい|いいえ)"
     r"(?:$|[,.;:!。，—-]+(?:\s|$)(?!but\b|and no|and yes).*)|.*,? so (yes|no)", re.IGNORECASE | re.DOTALL,
@@ -124,8 +121,7 @@ _CONDITION = re.compile(
     r"mais|sauf|si|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし"
 )
 _CONCESSION = re.compile(
-    r"(?i)(?:\n|[.!?]\s)\W*(?:but|although|however|except|only|well|sometimes|aber|allerdings|mais|cependant|pero|sin embargo|"
-    r"однако|但)(?!\w)"
+    r"(?i)(?:\n|[.!?]\s)\W*(?:but|although|however|except|aber|mais|pero|sin embargo|однако|но|但)(?!\w)"
 )
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -237,11 +233,12 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
     if truncated:
         return ShortAnswer(normalise(text))
     if marked := _find_marked(text):
-        return _read_statement(simplify(marked), text)
+        return _read_statement(simplify(marked), text, graded=graded)
     plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
     heads = list(_HEAD.finditer(plain))
     if graded:
-        heads = [one for one in heads if not _DENIED.search(plain, max(0, one.start() - 80), one.start())]
+        denied = re.compile(r"\b(?:wrong|false|incorrect|not|if|doubt|say|says|claims|whether)\b[^.!?,;:\n]*$")
+        heads = [one for one in heads if not denied.search(plain, max(0, one.start() - 80), one.start())]
     elif heads and not _OPENING.fullmatch(plain, heads[-2].end() if len(heads) > 1 else 0, heads[-1].start()):
         return ShortAnswer(normalise(text))
     tail = plain[heads[-1].end() if heads else 1 :]
@@ -293,7 +290,7 @@ def _undress(text: str) -> str:
 
 def _read_statement(statement: str, text: str, head: str = "", graded: bool = False) -> ShortAnswer:
     """Return what a stated result comes to; a text is compared as it is. head: what stands before it."""
-    plain, result, is_bare = _read_result(statement, head)
+    plain, result, is_bare = _read_result(statement, head, graded)
     if result is None:
         beside = _read_sentence(plain, graded=graded) if head and not re.search(r"^\d|,", plain) else None
         return ShortAnswer(normalise(plain) or normalise(text), beside, last_line=_undress(statement))
@@ -310,9 +307,9 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     for line in lines[-1:] + ([] if concession else lines[:1]):
         sentences = _SENTENCE.split(line)
         for part in dict.fromkeys((line, sentences[0], sentences[-1])):
-            _, result, is_bare = _read_result(part)
+            _, result, is_bare = _read_result(part, graded=graded)
             if is_bare or (result and len(lines) == 1 and part == line):
-                return _read_statement(part, text)
+                return _read_statement(part, text, graded=graded)
     right = list(_RIGHT_ONE.finditer(plain))
     if right and (
         graded or (_OPENING.fullmatch(plain, 0, right[-1].start()) and _TAIL.fullmatch(_cut(plain[right[-1].end() :])))
@@ -336,20 +333,22 @@ def _is_stray(sentences: Sequence[str]) -> bool:
     return result is not None and is_bare and str(Result(result.kind, result.value)) not in numbers
 
 
-def _read_result(statement: str, head: str = "") -> tuple[str, Result | None, bool]:
+def _read_result(statement: str, head: str = "", graded: bool = False) -> tuple[str, Result | None, bool]:
     """Return the statement without what it rules out, its result, and whether it is nothing else."""
     stated = _NOT_BUT.sub("", _REFUTED.sub("", _undress(remove_notes(statement))))
     if len(stated) > _LONGEST:
         return stated, None, False
-    return stated, *_read_short(_undress(stated[_CARRIER.match(stated).end() :]), head)  # type: ignore[union-attr]
+    return stated, *_read_short(_undress(stated[_CARRIER.match(stated).end() :]), head, graded)  # type: ignore[union-attr]
 
 
-def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
+def _read_short(plain: str, head: str, graded: bool) -> tuple[Result | None, bool]:
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain):
         is_known = (
-            _TAIL.fullmatch(plain[1:]) if plain[1:2] == "," else not re.fullmatch(r"\w+ \W?[A-Z]\W*", letter[2] or "")
+            _TAIL.fullmatch(plain[1:])
+            if plain[1:2] in (",", " ")
+            else not re.fullmatch(r"\w+ \W?[A-Z]\W*", letter[2] or "")
         )
         is_alone = is_known and not (letter[2] or "").strip(" .")
         return Result("letter", (letter[1] or letter[3]).lower()) if is_known else None, bool(is_alone)
@@ -364,7 +363,8 @@ def _read_short(plain: str, head: str) -> tuple[Result | None, bool]:
     counted = " ".join(re.findall(r"[^\W\d_]+", plain[:end])[-len(unit.split()) :])
     is_known = not unit or re.split(r"[/^]", unit)[0] in SYMBOLS or _COUNTED.fullmatch(counted)
     rest = plain[end:].strip()
-    return (Result("number", value, unit), not rest) if is_known and _TAIL.fullmatch(rest) else (None, False)
+    is_known = _LOOSE.fullmatch(rest) if graded else is_known and _TAIL.fullmatch(rest)
+    return (Result("number", value, unit), not rest.strip(".! ")) if is_known else (None, False)
 
 
 def _read_code(text: str) -> Result | None:
@@ -390,8 +390,8 @@ def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     """Return the only result in a sentence, or the one behind its last `is` or `=`."""
     sentence = remove_notes(_NOT_BUT.sub("", _REFUTED.sub("", sentence.strip())))
     if not graded:
-        lead = _LEAD.match(sentence)
-        return _read_short(sentence[lead.end() :], lead[0])[0] if lead else None
+        lead = _LEAD.match(sentence, _CARRIER.match(sentence).end())  # type: ignore[union-attr]
+        return _read_short(sentence[lead.end() :], sentence[: lead.end()], graded)[0] if lead else None
     sentence = _ASIDE.sub("", sentence)
     if sentence.endswith("?") or NEGATION.search(sentence):
         return None
