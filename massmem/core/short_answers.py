@@ -29,15 +29,16 @@ _HEAD = re.compile(
 """What stands before a result that is stated."""
 _OPENING = re.compile(
     r"(?:.*(?:[.!?:;：。\n—]|,\s(?=so|but|thus|hence|therefore)|[，,](?=所以|因此)))?[\s>#*\"'_`(-]*"
-    r"(?:(?:so|but|thus|hence|therefore|finally|sure|also|donc|I think|I believe|scratch that|wait|no|所以|因此)[, ，]*)*"
-    r"(?:(?:the|my|our|this|die|das|der|la|le|el|il|o|a|de|het)\s|l')?"
+    r"(?:(?:so|but|thus|hence|therefore|finally|sure|also|donc|I think|I believe|scratch that|wait|no|所以|因此)"
+    r"[, ，]*)*(?:(?:the|my|our|this|die|das|der|la|le|el|il|o|a|de|het)\s|l')?"
     r"(?:(?:final|correct|right|best|numerical|option|choice|richtige|korrekte|bonne|правильный|最终|正确|正しい)\s?)*",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands before that and says no more: other sentences, and words that add nothing."""
 _TAGGED = re.compile(r"(?i)<(?:final_)?answer>([^<]*)</|^####[ \t]*(\S.{0,200})\s*\Z", re.MULTILINE)
 _RIGHT_ONE = re.compile(
-    r"(?<!and )(?<!or )(?<!nor )\(?\b([A-Z])\)? (?:(?:is|must be) (?:the )?(?:correct|right|best)(?: (?:answer|option|choice|one))?|fits|matches)\b"
+    r"(?<!and )(?<!or )(?<!nor )\(?\b([A-Z])\)? (?:(?:is|must be) (?:the )?(?:correct|right|best)"
+    r"(?: (?:answer|option|choice|one))?|fits|matches)\b"
 )
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CARRIER = re.compile(
@@ -60,48 +61,42 @@ _LEAD = re.compile(
     r"\w+)?\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)|built|born|completed|finished|founded|invented|published"
     r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|(?-i:(?!N\w+body|N[eo]|Few|Some|Any|"
     r"\w+ly\b)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|weigh|fold)s?|hat|haben|kostet|"
-    r"(?:leaves|arrives|starts)(?= at)|dauert|macht|(?:er)?gibt|braucht|wiegt|(?:il y|il|elle|on) a|ont|coûte|fait|reste|"
-    r"pèse|tiene|hay|cuesta|quedan|ci sono|ha|costa|tem|custa|стоит|равно)|(?:ist|sind|macht)\s(?:es|das)|"
-    rf"(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*(?:(?:in|on|at|en|im Jahr|le|am|um|в)\s)?(?:{_SUM}(?:=|\sis\s)\s?)?"
-    r"(?=(?:[^\w\s]*|[A-Z]{3}\s|minus\s|[A-Z][a-z]{2,8}\s)\d)",
+    r"dauert|macht|(?:er)?gibt|braucht|wiegt|(?:il y|il|elle|on) a|ont|coûte|fait|reste|"
+    r"pèse|tiene|hay|cuesta|quedan|ci sono|ha|costa|tem|custa|стоит|(?:leaves|arrives)(?= at))|(?:ist|sind|macht)\s(?:es|das)|"
+    rf"(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*(?:(?:in|on|at|en|im Jahr|le|am|um|в)\s)?"
+    rf"(?:{_SUM}(?:=|\sis\s)\s?)?(?=(?:[^\w\s]*|[A-Z]{{3}}\s|minus\s|[A-Z][a-z]{{2,8}}\s)\d)",
     re.IGNORECASE,
 )
-"""What else does: a sum, or a thing that is measured or somebody, with a word for being or having.
-
-The unknown is unknown: any other word may make the number another one.
-"""
+"""What else does; any other word, being unknown, may make the number another one."""
 _TAIL = re.compile(
-    r"(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|away|übrig|insgesamt|lang|hoch|"
-    r"en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|of [A-Z]+\d*|an? (?:day|week|month|year|hour|piece)))*"
+    r"(?:(?!perhaps|tops|unless|besides)(?:\w+[sx]|cup|people|men|women|children|(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|"
+    r"[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超]{0,3}|[개명권살원])(?!\w))?"
+    r"(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|away|übrig|insgesamt|lang|"
+    r"hoch|en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|of [A-Z]+\d*|an? (?:day|week|month|year|hour|piece)))*"
     rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not \W*\d|[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
-    r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since(?! \d{4}\b)|weil|da|denn|car|parce que|"
-    r"puisque|porque|ya que|pues|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
+    r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since(?! \d{4}\b)|weil|da|denn|car|pues|"
+    r"parce que|puisque|porque|ya que|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
     re.IGNORECASE | re.DOTALL,
 )
-"""What stands behind a result and leaves it as it is: what it measures, a note, a reason."""
+"""What stands behind a result and leaves it as it is: what is counted or measured, a note, a reason."""
 _LOOSE = re.compile(
     r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[\s\w.,;:!()'\"]\D*|"
 )
-_COUNTED = re.compile(
-    r"(?!perhaps|tops|unless|besides)(?:\w+[sx]|cup|people|men|women|children|each|(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|"
-    r"[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超]{0,3}|[개명권살원])"
-    r"(?: (?:left|each|remaining|total|altogether|übrig|insgesamt|away|old))?",
-    re.IGNORECASE,
-)
-"""What is counted, in words that cannot be more than that."""
 _RETRACTION = re.compile(
     r"(?:^|(?<=[.!?…,;:—-]\s))(?:no(?=[,.:!]| wait| sorry)|wait|hm+|actually|oops|sorry|scratch that|"
     r"corrected|correction|I (?:was wrong|forgot)|that(?:'s| is) (?:wrong|not right))\b[^\w\n]*",
     re.IGNORECASE | re.MULTILINE,
 )
 _REFUTED = re.compile(
-    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely| sure| quite| exactly| \w+ing)|nicht|pas)|,?\s(?:rather than|instead of))\s"
-    r"(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
+    r"(?i)(?:[,;(]\s?(?:and )?(?:not(?! always| yet| entirely| sure| quite| exactly| \w+ing)|nicht|pas)|"
+    r",?\s(?:rather than|instead of))\s(?![^.!?\n]*\bbut\b)[^.!?\n]*[.!?]*$"
 )
 _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORECASE)
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
+_STRAY = re.compile(r"[^?\W]\W*[.!]\s[\W\d]*\d[\W\d]*$")
+"""A number alone behind a sentence that does not ask for it."""
 _LETTER = re.compile(
     r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)|\s(?:because|since)\s))\s*(.*)|\(?([a-z])\)?()", re.S
 )
@@ -111,8 +106,8 @@ _WORD = re.compile(
 )  # fmt: skip
 _PLAIN = re.compile(
     r"\W*\w+(?:[\W_]*|\W+(?:absolutely|definitely|certainly|of course|no problem)(?: at all)?\W*|\W+(?:because|"
-    r"since|the|it|its|that|this|these|those|they|there|he|she|I do(?:n't| not) think so|all|every|both|ce|das|der|die|es|er|sie|c'est|il|"
-    r"elle|porque|denn|weil|car|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
+    r"since|the|it|its|that|this|these|those|they|there|he|she|I do(?:n't| not) think so|all|every|both|ce|das|der|die|"
+    r"es|er|sie|c'est|il|elle|porque|denn|weil|car|\d+|(?-i:[A-Z]\w+))(?!\w).*)", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 """Yes or no without a condition, by what may follow: nothing, a reason, or the claim itself."""
 _CONDITION = re.compile(
@@ -236,11 +231,10 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
         return _read_statement(simplify(marked), text, graded=graded)
     plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
     heads = list(_HEAD.finditer(plain))
-    if graded:
-        denied = re.compile(r"\b(?:wrong|false|incorrect|not|if|doubt|say|says|claims|whether)\b[^.!?,;:\n]*$")
-        heads = [one for one in heads if not denied.search(plain, max(0, one.start() - 80), one.start())]
-    elif heads and not _OPENING.fullmatch(plain, heads[-2].end() if len(heads) > 1 else 0, heads[-1].start()):
+    known = [one for one in heads if _OPENING.fullmatch(plain, 0, one.start())]
+    if not graded and heads[-1:] != known[-1:]:
         return ShortAnswer(normalise(text))
+    heads = known or heads
     tail = plain[heads[-1].end() if heads else 1 :]
     if (change := list(_RETRACTION.finditer(tail))) and not (heads and heads[-1][0].lower().startswith("i")):
         again = _read_plain(rest := tail[change[-1].end() :], text)
@@ -248,10 +242,7 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
             return again if again.is_bare else ShortAnswer(normalise(text))
     if not heads:
         return _read_plain(plain, text, graded=graded)
-    ends = [*(head.start() for head in heads[1:]), len(plain)]
-    stated = [
-        _read_statement(_cut(plain[h.end() : end]), text, h[0], graded) for h, end in zip(heads, ends, strict=True)
-    ]
+    stated = [_read_statement(_cut(plain[one.end() :]), text, one[0], graded) for one in heads]
     is_changed = graded or _RETRACTION.search(plain) or "but" in plain or "wrong" in plain
     differ = len({str(one.result) for one in stated if one.result}) > 1 and not is_changed
     last, rest, is_label = stated[-1], plain[heads[-1].end() :], heads[-1][0].endswith((": ", ":", "=", "= "))
@@ -302,7 +293,7 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     concession = not graded and _CONCESSION.search(text.strip())
     lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
-    if not graded and lines and _is_stray(_SENTENCE.split(lines[-1])):
+    if not graded and lines and _STRAY.search(lines[-1]):
         return ShortAnswer(whole, last_line=lines[-1])
     for line in lines[-1:] + ([] if concession else lines[:1]):
         sentences = _SENTENCE.split(line)
@@ -310,10 +301,8 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
             _, result, is_bare = _read_result(part, graded=graded)
             if is_bare or (result and len(lines) == 1 and part == line):
                 return _read_statement(part, text, graded=graded)
-    right = list(_RIGHT_ONE.finditer(plain))
-    if right and (
-        graded or (_OPENING.fullmatch(plain, 0, right[-1].start()) and _TAIL.fullmatch(_cut(plain[right[-1].end() :])))
-    ):
+    right = [one for one in _RIGHT_ONE.finditer(plain) if graded or _OPENING.fullmatch(plain, 0, one.start())]
+    if right and (graded or _TAIL.fullmatch(_cut(plain[right[-1].end() :]))):
         return ShortAnswer(right[-1][1].lower(), Result("letter", right[-1][1].lower()), True, right[-1][1])
     for line in lines[::-1] if graded else lines[-1:]:
         for sentence in _SENTENCE.split(line)[::-1][: None if graded else 1]:
@@ -322,15 +311,6 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     is_one = len(lines) == 1 == len(_SENTENCE.split(lines[0]))
     key = normalise(lines[0][_CARRIER.match(lines[0]).end() :]) if is_one else ""  # type: ignore[union-attr]
     return ShortAnswer(key or whole, last_line=lines[-1] if lines else "")
-
-
-def _is_stray(sentences: Sequence[str]) -> bool:
-    """Whether a number stands alone at the end, and the sentence before neither asks for it nor has it."""
-    if len(sentences) < 2 or sentences[-2].endswith("?") or re.search(r"[^\W\d_]", sentences[-1]):
-        return False
-    _, result, is_bare = _read_result(sentences[-1])
-    numbers = [number.replace(",", "") for number in re.findall(r"\d+(?:[.,]\d+)*", sentences[-2])]
-    return result is not None and is_bare and str(Result(result.kind, result.value)) not in numbers
 
 
 def _read_result(statement: str, head: str = "", graded: bool = False) -> tuple[str, Result | None, bool]:
@@ -360,10 +340,11 @@ def _read_short(plain: str, head: str, graded: bool) -> tuple[Result | None, boo
     if (quantity := match_quantity(plain, head)) is None:
         return None, False
     value, unit, end = quantity
-    counted = " ".join(re.findall(r"[^\W\d_]+", plain[:end])[-len(unit.split()) :])
-    is_known = not unit or re.split(r"[/^]", unit)[0] in SYMBOLS or _COUNTED.fullmatch(counted)
     rest = plain[end:].strip()
-    is_known = _LOOSE.fullmatch(rest) if graded else is_known and _TAIL.fullmatch(rest)
+    counted = (
+        unit and re.split(r"[/^]", unit)[0] not in SYMBOLS and re.split(r"(?<=\d)\s?|\s(?=[^\W\d_])", plain[:end])[-1]
+    )
+    is_known = _LOOSE.fullmatch(rest) if graded else _TAIL.fullmatch(f"{counted or ''} {rest}".strip())
     return (Result("number", value, unit), not rest.strip(".! ")) if is_known else (None, False)
 
 
@@ -398,14 +379,11 @@ def _read_sentence(sentence: str, *, graded: bool) -> Result | None:
     codes = [code for match in _CODE.finditer(sentence) if (code := _read_code(match[0]))]
     bare = _CODE.sub(lambda match: "#" if _read_code(match[0]) else match[0], sentence)
     quantities = [Result("number", *quantity[:2]) for quantity in find_quantities(bare)]
-    groups = re.findall(r"(?<![A-Za-z_^\d])\d[\d.,:/' -]*", bare)
-    if len(codes) + len(quantities) == 1 and len(groups) <= 1:
-        return (quantities or codes)[0]
     *_, end = re.split(r"\s(?:is|are|makes|equals|gives|to)\s|=", bare)
     closing = match_quantity(end.strip())
     if closing and not re.search(r"\d", end.strip()[closing[2] :]):
         return Result("number", *closing[:2])
-    return quantities[-1] if quantities else None
+    return (quantities or codes or [None])[-1]
 
 
 def list_keys(answers: Mapping[str, ShortAnswer]) -> dict[str, str]:
