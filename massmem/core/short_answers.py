@@ -43,8 +43,7 @@ _RIGHT_ONE = re.compile(
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _CARRIER = re.compile(
     r"(?:step \d+[:.)] )?(?:(?:so|thus|hence|therefore|then|well|finally|donc|entonces|also|in total|(?:al)?together|"
-    r"insgesamt|zusammen|всего|итого|所以|因此)[, :]*)*"
-    r"(?:(?:I|we) (?:think|believe|get|find|have|obtain)(?: that)?:? )?"
+    r"insgesamt|zusammen|всего|итого|所以|因此)[, :]*)*(?:(?:I|we) (?:think|find|get|have|obtain)(?: that)?:? )?"
     r"(?:(?:it|that|this|which|the total) (?:is|was|makes|equals|comes to|gives|(?:would|must|should|has to) be)|it's|"
     r"that's|there (?:are|is|were)|c'est|es (?:ist|sind)|das (?:ist|macht|sind)|il y en a|son|sono|это)?:? ?"
     r"(?:(?:in|on) (?=\d))?(?:(?:(?:certainly|clearly|definitely|exactly|about|approximately|roughly|around|option|"
@@ -54,34 +53,31 @@ _CARRIER = re.compile(
 """What stands before a result without saying more than the result does."""
 _SUM = r"(?:[-+*/×().,^x\d$€£¥%\s]|plus|minus|times){3,80}?"
 _LEAD = re.compile(
-    rf"(?:{_SUM}=[^\n=,;]{{1,60}},\s(?:so\s)?)?(?:(?:(?:the|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?(?:(?:total|"
-    r"final|average)\s)?(?:total|sum|number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|"
-    r"speed|length|width|height|depth|weight|mass|age|time|temperature|perimeter|product|average|mean|value|count|year|"
-    r"date|fläche|summe|preis|(?:an)?zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?"
-    r"\w+)?\s(?:is|are|was|were|equals|ist|beträgt|est|es|è|é)|built|born|completed|finished|founded|invented|published"
-    r"|(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|ça|(?-i:(?!N\w+body|N[eo]|Few|Some|Any|"
+    rf"(?:{_SUM}=[^\n=,;]{{1,60}},\s(?:so\s)?)?(?:(?:(?:the|its|h(?:er|is)|their|our|der|die|das|le|la|el|il|o)\s)?"
+    r"(?:(?:total|final)\s)?(?:total|sum|number|amount|area|volume|ratio|probability|change|difference|price|cost|distance|"
+    r"speed|length|width|height|depth|weight|mass|age|time|temperature|product|average|mean|value|year|date|fläche|summe|"
+    r"preis|(?:an)?zahl|somme|prix|nombre|suma|precio|número)(?:\s(?:of|for|von|de|des|del)\s(?:the\s)?\w+)?\s(?:is|are|was|"
+    r"were|equals|ist|beträgt|est|es|è|é)|built|born|completed|finished|founded|invented|published|(?:ist|sind)\s(?:es|das)|"
+    r"(?:(?:it|that|this|s?he|they|we|you|er|sie|es|das|wir|ils?|elles?|on|cela|(?-i:(?!N\w+body|N[eo]|Few|Some|Any|Maybe|"
     r"\w+ly\b)[A-Z][a-z]+))\s)?(?:ha[sd]|have|(?:cost|take|need|make|give|get|earn|pay|weigh|fold)s?|hat|haben|kostet|"
-    r"dauert|macht|(?:er)?gibt|braucht|wiegt|(?:il y|il|elle|on) a|ont|coûte|fait|reste|"
-    r"pèse|tiene|hay|cuesta|quedan|ci sono|ha|costa|tem|custa|стоит|(?:leaves|arrives)(?= at))|(?:ist|sind|macht)\s(?:es|das)|"
-    rf"(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*(?:(?:in|on|at|en|im Jahr|le|am|um|в)\s)?"
-    rf"(?:{_SUM}(?:=|\sis\s)\s?)?(?=(?:[^\w\s]*|[A-Z]{{3}}\s|minus\s|[A-Z][a-z]{{2,8}}\s)\d)",
+    r"dauert|macht|(?:er)?gibt|braucht|(?:il y|il|elle|on) a|ont|coûte|fait|reste|tiene|hay|cuesta|ci sono|ha|costa|"
+    r"tem|стоит|(?:leaves|arrives)(?= at))|(?:一共|总共|全部で|合計|[它他她这])*[有是为共]?)[:\s]*(?:(?:in|on|at|en|le|"
+    rf"am|um|в)\s)?(?:{_SUM}(?:=|\sis\s)\s?)?(?=(?:[^\w\s]*|[A-Z]{{3}}\s|minus\s|[A-Z][a-z]{{2,8}}\s)\d)",
     re.IGNORECASE,
 )
 """What else does; any other word, being unknown, may make the number another one."""
 _TAIL = re.compile(
-    r"(?:(?!perhaps|tops|unless|besides)(?:\w+[sx]|cup|people|men|women|children|(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|"
-    r"[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超]{0,3}|[개명권살원])(?!\w))?"
-    r"(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|away|übrig|insgesamt|lang|"
-    r"hoch|en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|of [A-Z]+\d*|an? (?:day|week|month|year|hour|piece)))*"
+    r"(?:(?!(?:perhaps|tops|besides|minus|plus|m(?:ax|in)(?:im\w+)?)\b)(?:\w+[sx]|cup|people|men|women|children|"
+    r"(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超左强強]{0,3}|"
+    r"[개명권살원])(?!\w))?(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|"
+    r"away|übrig|insgesamt|lang|hoch|en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|an? (?:day|week|month|hour))){0,2}"
     rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not \W*\d|[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
     r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since(?! \d{4}\b)|weil|da|denn|car|pues|"
     r"parce que|puisque|porque|ya que|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands behind a result and leaves it as it is: what is counted or measured, a note, a reason."""
-_LOOSE = re.compile(
-    r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[\s\w.,;:!()'\"]\D*|"
-)
+_LOOSE = re.compile(r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[\s\w.,;:!()]\D*|")
 _RETRACTION = re.compile(
     r"(?:^|(?<=[.!?…,;:—-]\s))(?:no(?=[,.:!]| wait| sorry)|wait|hm+|actually|oops|sorry|scratch that|"
     r"corrected|correction|I (?:was wrong|forgot)|that(?:'s| is) (?:wrong|not right))\b[^\w\n]*",
@@ -95,8 +91,8 @@ _NOT_BUT = re.compile(r"\bnot\s[^.,;!?]{0,60}?,?\sbut\s(?:rather\s)?", re.IGNORE
 NEGATION = re.compile(r"(?i)\b(?:not|no|never|neither|nor|none|cannot|nicht|kein\w*|pas|jamais|не|nie)\b|n't\b|不|没")
 _ASIDE = re.compile(r"(?<=\w)[,;]?\s\([^()]*\)|(?<=[.!?]\s)\([^()]*\)")
 _SENTENCE = re.compile(r"(?<!\b[SDMR][trs]\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[^\sa-z])")
-_STRAY = re.compile(r"[^?\W]\W*[.!]\s[\W\d]*\d[\W\d]*$")
-"""A number alone behind a sentence that does not ask for it."""
+_STRAY = re.compile(r"(?!.*\b(\d+)\.\s\1\W*$).*[.!]\s(?=\W*\d)[\W\d]++$")
+"""A number alone behind a sentence that neither asks for it nor has it."""
 _LETTER = re.compile(
     r"[(\[]?([A-Z])(?:[)\]]+[.:]?|[.:](?=\s|$)|$|(?=,\s(?![A-Z]\b)|\s(?:because|since)\s))\s*(.*)|\(?([a-z])\)?()", re.S
 )
@@ -290,14 +286,14 @@ def _read_statement(statement: str, text: str, head: str = "", graded: bool = Fa
 
 def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
     """Return what a text without a stated result comes to."""
-    concession = not graded and _CONCESSION.search(text.strip())
     lines = [re.sub(r"^\d{1,2}[.)] (?=[^\W\d])", "", line.strip()) for line in plain.split("\n") if line.strip(" *#>-")]
     whole = normalise(text)
-    if not graded and lines and _STRAY.search(lines[-1]):
+    if not graded and lines and _STRAY.match(lines[-1]):
         return ShortAnswer(whole, last_line=lines[-1])
-    for line in lines[-1:] + ([] if concession else lines[:1]):
+    parts = 3 if graded or not _CONCESSION.search(text.strip()) else 1
+    for line in lines[-1:] + lines[: parts // 2]:
         sentences = _SENTENCE.split(line)
-        for part in dict.fromkeys((line, sentences[0], sentences[-1])):
+        for part in dict.fromkeys((line, sentences[0], sentences[-1])[:parts]):
             _, result, is_bare = _read_result(part, graded=graded)
             if is_bare or (result and len(lines) == 1 and part == line):
                 return _read_statement(part, text, graded=graded)
@@ -325,13 +321,9 @@ def _read_short(plain: str, head: str, graded: bool) -> tuple[Result | None, boo
     if plain.casefold() in _NUMBERS:
         return Result("number", Fraction(_NUMBERS.index(plain.casefold()))), True
     if letter := _LETTER.fullmatch(plain):
-        is_known = (
-            _TAIL.fullmatch(plain[1:])
-            if plain[1:2] in (",", " ")
-            else not re.fullmatch(r"\w+ \W?[A-Z]\W*", letter[2] or "")
-        )
-        is_alone = is_known and not (letter[2] or "").strip(" .")
-        return Result("letter", (letter[1] or letter[3]).lower()) if is_known else None, bool(is_alone)
+        rest = letter[2] or ""
+        is_open = not _TAIL.fullmatch(plain[1:]) if plain[1:2] in (",", " ") else re.fullmatch(r"\w+ \W?[A-Z]\W*", rest)
+        return (None, False) if is_open else (Result("letter", (letter[1] or letter[3]).lower()), not rest.strip(" ."))
     if word := _WORD.fullmatch(plain):
         name = (word[1] or word[2]).casefold()
         return Result("word", "yes" if name in _YES else "no" if name in _NO else name), word[2] is None
@@ -341,10 +333,10 @@ def _read_short(plain: str, head: str, graded: bool) -> tuple[Result | None, boo
         return None, False
     value, unit, end = quantity
     rest = plain[end:].strip()
-    counted = (
-        unit and re.split(r"[/^]", unit)[0] not in SYMBOLS and re.split(r"(?<=\d)\s?|\s(?=[^\W\d_])", plain[:end])[-1]
+    name = (
+        "" if re.split(r"[/^]", unit)[0] in SYMBOLS else plain[end - len(unit) - bool(unit) : end].strip(" 0123456789")
     )
-    is_known = _LOOSE.fullmatch(rest) if graded else _TAIL.fullmatch(f"{counted or ''} {rest}".strip())
+    is_known = _LOOSE.fullmatch(rest) if graded else _TAIL.fullmatch(f"{name} {rest}".strip())
     return (Result("number", value, unit), not rest.strip(".! ")) if is_known else (None, False)
 
 
