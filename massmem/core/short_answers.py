@@ -70,14 +70,16 @@ _TAIL = re.compile(
     r"(?:(?!(?:perhaps|tops|besides|minus|plus|m(?:ax|in)(?:im\w+)?)\b)(?:\w+[sx]|cup|people|men|women|children|"
     r"(?-i:[A-ZÄÖÜ]\w+)|[а-яё]+(?:[оеё][вйкт]|[аяиы])|[个個本人名枚只年天日岁歳元円件次][^\W以多未余不超左强強]{0,3}|"
     r"[개명권살원])(?!\w))?(?:\s?(?:high|tall|long|wide|deep|old|left|remaining|each|total|in total|altogether|"
-    r"away|übrig|insgesamt|lang|hoch|en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|an? (?:day|week|month|hour))){0,2}"
+    r"away|übrig|insgesamt|hoch|en tout|en total|(?:of|de)\s(?:the\s)?[^\W\d]\w*|an? (?:day|week|month|hour))){0,2}"
     rf"(?:\s?\((?:(?:so (?!far)|see\b|as of |not \W*\d|[=≈])[^()]*|{'|'.join(_NUMBERS)})\))?"
     r"(?:(?:\s(?=because|weil|porque|parce)|[,，:;]\s?|\s[-—]\s?)(?:(?:because|since(?! \d{4}\b)|weil|da|denn|car|pues|"
     r"parce que|puisque|porque|ya que|perché|потому что|так как|omdat)\s|因为).*)?[\s.!\"'*)。]*",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands behind a result and leaves it as it is: what is counted or measured, a note, a reason."""
-_LOOSE = re.compile(r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[\s\w.,;:!()]\D*|")
+_LOOSE = re.compile(
+    r"(?s)(?:in|at|by|after|per|on|for|of the|because|since)\b.*|(?!more|less|fewer)[^-+?#$%&*/<=>@^|~√\d]\D*|"
+)
 _RETRACTION = re.compile(
     r"(?:^|(?<=[.!?…,;:—-]\s))(?:no(?=[,.:!]| wait| sorry)|wait|hm+|actually|oops|sorry|scratch that|"
     r"corrected|correction|I (?:was wrong|forgot)|that(?:'s| is) (?:wrong|not right))\b[^\w\n]*",
