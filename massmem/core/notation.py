@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import takewhile
 
 _SIGNS = str.maketrans(
     dict.fromkeys("−﹣－‐‑", "-") | dict.fromkeys("∕⁄", "/") | dict.fromkeys("·⋅", "×") | dict.fromkeys("’‘", "'")
@@ -115,7 +114,7 @@ _FACTORS = {
 }
 _NAME = r"(?!in \w)(?:(square|cubic|sq\.?) )?([ap]\.m\.|US\$|°\s?[CF]\b|[^\W\d_]+|[°%‰$€£¥₹])(?:\^?(-?\d)(?!\d))?"
 _JOINTS = re.compile(r"[ -]?" + _NAME), re.compile(r"\s?(?:/|per |an? )\s?" + _NAME)
-_COUNTED = re.compile(r"( ?)([^\W\d_]+(?:[ -][^\W\d_]+){0,3})")
+_COUNTED = re.compile(r"( ?)([^\W\d_]+)")
 _STOP = re.compile(
     r"(?i)(?:of|in|on|at|for|from|by|per|with|out|to|that|which|who|because|since|so|and|or|but|if|when|after|before|each|"
     r"is|are|was|were|a|an|the|this|than|not|as|more|less|fewer|times|plus|minus|de|x)\b"
@@ -208,9 +207,8 @@ def _read_unit(text: str, start: int, money: str | None) -> tuple[str, int] | No
     counted = _COUNTED.match(text, end)
     if parts:
         return None if counted and not counted[1] else ("/".join(parts), end)
-    words = list(takewhile(lambda word: not _STOP.match(word), counted[2].split(" "))) if counted else []
+    name = counted[2] if counted and not _STOP.match(counted[2]) else ""
     first = re.match(r"[A-Za-zÀ-ɏͰ-ϿЀ-ӿ]", counted[2]) if counted else None
-    if counted and first and (not counted[1] or (words and len(words[0]) < 3)):
+    if counted and first and (not counted[1] or 0 < len(name) < 3):
         return None
-    name = " ".join(words)
-    return name.casefold().removesuffix("s"), end + len(name) + (len(counted[1]) if counted and words else 0)
+    return name.casefold().removesuffix("s"), counted.end() if counted and name else end
