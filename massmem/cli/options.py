@@ -507,8 +507,10 @@ def _read_words(
     Raises InputError: the question is not one word of the command line, or another option stands as the session's id.
     """
     if session_id and session_id.startswith("-"):
-        why = f"{session_id} cannot be a session id: has --session-id no value?"
-        raise InputError(why, "see the ids with: massmem sessions list")
+        raise InputError(
+            f"{session_id} cannot be a session id: has --session-id no value?",
+            "see the ids with: massmem sessions list",
+        )
     if solo == "" and question is not None and len(more) == 1:
         return more[0], question
     if more:

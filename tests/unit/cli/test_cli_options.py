@@ -96,7 +96,10 @@ def test_parsed_options(line: list[str], options: RunOptions):
     ("line", "message"),
     [
         (["what", "is", "up"], "must be one argument, but 3"),
-        (["--session-id", "--config", "team.yaml", "hi"], "--config cannot be a session id: has --session-id no value?"),
+        (
+            ["--session-id", "--config", "team.yaml", "hi"],
+            "--config cannot be a session id: has --session-id no value?",
+        ),
         (["--timeout", "0", "x"], "above 0"),
         (["--timeout", "nan", "x"], "above 0"),
         (["--timeout", "inf", "x"], "above 0"),
