@@ -114,7 +114,7 @@ _CONDITION = re.compile(
     r"mais|sauf|si|pero|salvo|solo|ma|mas|но|если|только)\b|但|除|ただし"
 )
 _CONCESSION = re.compile(
-    r"(?i)(?:\n|[.!?]\s)\W*(?:but|although|however|except|aber|mais|pero|sin embargo|однако|но|但)(?!\w)"
+    r"(?i)(?:\n|[.!?]\s)\W{0,9}(?:but|although|however|except|aber|mais|pero|sin embargo|однако|но|但)(?!\w)"
 )
 _YES, _NO = ("oui", "ja", "sí", "да", "sim", "是", "はい"), ("non", "nein", "нет", "não", "不是", "いいえ")
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
@@ -132,6 +132,8 @@ _CODE = re.compile(
 
 _LONGEST = 300
 """Characters of a statement that may be more than a text."""
+_LONGEST_OPENING = 150
+"""Characters before a head that are looked at."""
 _WINDOW = 3_000
 """Characters at the beginning and at the end of a long text, where results stand."""
 
@@ -186,7 +188,7 @@ def _write(value: Fraction) -> str:
     return "-" * (value < 0) + (f"{plain[:-digits]}.{plain[-digits:]}" if digits else plain)
 
 
-_ENDS = re.compile(r"^[\"'`_;:,¿¡]+(?=.)|(?<!\d)[\"'`*_;:!.,]+$|[\"'`*_;:.,]+$")
+_ENDS = re.compile(r"^[\"'`_;:,¿¡]+(?=.)|(?<![\d\"'`*_;:!.,])[\"'`*_;:!.,]+$|(?<![\"'`*_;:.,])[\"'`*_;:.,]+$")
 
 
 def normalise(text: str) -> str:
@@ -229,7 +231,7 @@ def read_short_answer(text: str, *, truncated: bool = False, graded: bool = Fals
         return _read_statement(simplify(marked), text, graded=graded)
     plain = simplify(text if len(text) < 2 * _WINDOW else f"{text[:_WINDOW]}\n{text[-_WINDOW:]}").strip()
     heads = list(_HEAD.finditer(plain))
-    known = [one for one in heads if _OPENING.fullmatch(plain, 0, one.start())]
+    known = [one for one in heads if _is_known_opening(plain, one.start())]
     if not graded and heads[-1:] != known[-1:]:
         return ShortAnswer(normalise(text))
     heads = known or heads
@@ -277,6 +279,11 @@ def _undress(text: str) -> str:
     return (pair[1] if pair else text).strip()
 
 
+def _is_known_opening(plain: str, end: int) -> bool:
+    """Whether what stands before a head says no more than it; of a long sentence its end tells."""
+    return _OPENING.fullmatch(plain, max(0, end - _LONGEST_OPENING), end) is not None
+
+
 def _read_statement(statement: str, text: str, head: str = "", graded: bool = False) -> ShortAnswer:
     """Return what a stated result comes to; a text is compared as it is. head: what stands before it."""
     plain, result, is_bare = _read_result(statement, head, graded)
@@ -299,7 +306,7 @@ def _read_plain(plain: str, text: str, *, graded: bool = False) -> ShortAnswer:
             _, result, is_bare = _read_result(part, graded=graded)
             if is_bare or (result and len(lines) == 1 and part == line):
                 return _read_statement(part, text, graded=graded)
-    right = [one for one in _RIGHT_ONE.finditer(plain) if graded or _OPENING.fullmatch(plain, 0, one.start())]
+    right = [one for one in _RIGHT_ONE.finditer(plain) if graded or _is_known_opening(plain, one.start())]
     if right and (graded or _TAIL.fullmatch(_cut(plain[right[-1].end() :]))):
         return ShortAnswer(right[-1][1].lower(), Result("letter", right[-1][1].lower()), True, right[-1][1])
     for line in lines[::-1] if graded else lines[-1:]:
