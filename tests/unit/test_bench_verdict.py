@@ -64,7 +64,7 @@ def test_a_packed_recording_keeps_results_and_who_is_right(tmp_path: Path):
     data, answers = tmp_path / "data.jsonl", tmp_path / "answers.jsonl"
     data.write_text(json.dumps({"id": "one", "question": "What is 6 x 7?", "answer": 42, "group": "sums"}) + "\n")
     long = "Let me think about it. " * 50
-    members = {"ann": f"{long}\nAnswer: 42", "bob": f"{long}\nIt is 42 in all, I would say", "cy": f"{long}\nAnswer: 7"}
+    members = {"ann": f"{long}\nAnswer: 42", "bob": f"{long}\nIt is 42 in total", "cy": f"{long}\nAnswer: 7"}
     row = {"team": "t", "id": "one", "members": members, "ballots": {"cy": "ann"}, "cut": ["bob"]}
     answers.write_text(json.dumps(row) + "\n")
     (tmp_path / "packed").mkdir()
