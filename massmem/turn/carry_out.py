@@ -83,7 +83,9 @@ def add_outcome(completed: ev.TurnCompleted, done: CarriedOut, name: str) -> ev.
     elif files:
         listed = ", ".join(files[:_MOST_NAMED]) + ", ..." * (len(files) > _MOST_NAMED)
         what = f"changed {len(files)} file{'s' * (len(files) > 1)} in {done.folder}: {listed}"
-    head = f"{name} did not finish ({done.error}); {what}." if done.error else f"Carried out by {name}: {what}."
+    head = f"Carried out by {name}: {what}." if done.changes else f"{name} has ended its work; {what}."
+    if done.error:
+        head = f"{name} did not finish ({done.error}); {what}."
     if not done.agent_id:
         head = f"Not carried out in {done.folder}: {done.error}."
     answer = "\n\n".join(filter(None, (completed.answer, "---", head, done.text)))

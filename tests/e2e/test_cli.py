@@ -447,7 +447,7 @@ def test_invalid_utf8_is_replaced(team: str):
     assert b"cannot be read and are shown as" in ran.stderr
 
 
-def test_a_program_in_place_of_a_text_is_not_asked(team: str):
+def test_refusal_of_a_program_in_place_of_a_text(team: str):
     ran = call_massmem("--config", team, stdin=bytes(range(256)) * 40)
     assert (ran.returncode, ran.stdout) == (2, b"") and b"standard input is no text" in ran.stderr
 

@@ -13,13 +13,11 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, Route, expect
 
-from massmem.config.presets import PROVIDERS_BY_KEY
-from massmem.providers.weights import DEFAULT
 from tests.integration.test_server_evaluations import evaluate
 from tests.support.cli import massmem, start
 from tests.support.configs import read_example
 from tests.support.file_server import FileServer, serving
-from tests.support.page import StartPage
+from tests.support.page import MODEL, StartPage, hide_models
 from tests.support.pictures import PNG
 from tests.support.service import Service, make_agent, make_config, make_token, wait_until
 
@@ -1225,13 +1223,9 @@ def test_file_that_massmem_ui_hands_to_the_browser_opens_the_page(browser: Brows
 def test_first_start_and_its_download_are_accessible(
     browser: Browser, start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for variable, _, _ in PROVIDERS_BY_KEY:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
-    path = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
+    hide_models(monkeypatch, tmp_path)
     page = browser.new_page(viewport={"width": 390, "height": 850})
-    with serving(FileServer({path: bytes(40_000_000)}, delay=0.05)) as hub:
+    with serving(FileServer({MODEL: bytes(40_000_000)}, delay=0.05)) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.base)
         started = start_page(None)
         try:

@@ -94,7 +94,7 @@ def test_end_of_the_answer_says_what_the_disk_shows(folder: Path, home: Path) ->
 
 
 @pytest.mark.parametrize("how", ["outside", "link", "secret", "git", "anything", "write"])
-def test_request_for_what_is_outside_secret_or_not_named_is_refused(folder: Path, home: Path, how: str) -> None:
+def test_refusal_of_what_is_outside_secret_or_not_named(folder: Path, home: Path, how: str) -> None:
     before = list_files(folder)
     result = ask(folder, how)
     assert list_files(folder) == before | ({"project/tests/b.py": "y = 1\n"} if how == "write" else {})
@@ -105,7 +105,7 @@ def test_request_for_what_is_outside_secret_or_not_named_is_refused(folder: Path
         assert f"no file in {folder} has changed" in result["answer"]
 
 
-def test_the_first_program_carries_out_what_another_agent_answered(folder: Path, home: Path) -> None:
+def test_first_program_for_the_answer_of_another_agent(folder: Path, home: Path) -> None:
     # The program may not choose its own answer: two others agree, so that no tie decides.
     script = {"answer": "Set x to 3.", "vote": [{"vote_for": "x to 3"}]}
     others = tuple({"id": name, "backend": {"type": "scripted", "script": script}} for name in ("ann", "ben"))
@@ -131,7 +131,7 @@ def test_terminal_shows_who_changes_what(folder: Path, home: Path) -> None:
         ("edit", ("--max-tokens", "3100"), 4, "the limit of 3,100 tokens for a turn is reached"),
     ],
 )
-def test_a_failure_leaves_the_answer_and_says_what_has_changed(
+def test_answer_and_changes_after_a_failure(
     folder: Path, home: Path, how: str, options: tuple[str, ...], code: int, error: str
 ) -> None:
     result = ask(folder, how, *options)
@@ -142,16 +142,14 @@ def test_a_failure_leaves_the_answer_and_says_what_has_changed(
     assert result["code"] == code
 
 
-def test_a_folder_with_too_many_files_is_not_compared(
-    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_with_too_many_files_to_compare(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("massmem.tools.program_folder._MOST_FILES", 1)
     result = ask(folder, "edit")
     assert result["carried_out"]["changes"] is None
     assert f"the files in {folder} were not compared" in result["answer"]
 
 
-def test_nobody_is_asked_where_nothing_may_be_changed(folder: Path, home: Path, tmp_path: Path) -> None:
+def test_refusal_where_nothing_may_be_changed(folder: Path, home: Path, tmp_path: Path) -> None:
     team, plain = write_team(folder, "edit"), ("--config", "@examples/scripted")
     for options, message in (
         (("--config", team, "--allow-write", "/"), "your home folder is in it"),
@@ -260,7 +258,7 @@ def test_no_client_and_no_file_allows_a_change(start_service: StartService, tmp_
             load_config(str(path))
 
 
-def test_only_a_question_of_the_command_line_may_have_files_changed() -> None:
+def test_command_line_as_the_one_place_that_allows_changes() -> None:
     modules = (path for path in (ROOT / "massmem").rglob("*.py") if '"may_write": True' in path.read_text())
     assert [str(path.relative_to(ROOT)) for path in modules] == ["massmem/cli/run.py"]
 

@@ -15,14 +15,12 @@ import psutil
 import pytest
 import requests
 
-from massmem.config.presets import PROVIDERS_BY_KEY
-from massmem.providers.weights import DEFAULT
 from tests.support.cli import massmem, script, start, write_team
 from tests.support.configs import read_example
 from tests.support.file_server import FileServer, serving
 from tests.support.forked import ForkedServer
 from tests.support.json_server import serve_posts
-from tests.support.page import FROM_PAGE, Page, StartPage
+from tests.support.page import FROM_PAGE, MODEL, Page, StartPage, hide_models
 from tests.support.service import make_agent, wait_until
 
 CONFIG = {"agents": [make_agent("ann", "It is blue.")]}
@@ -243,9 +241,7 @@ def test_page_is_at_the_same_port_after_a_restart_and_the_browser_comes_back(sta
 def test_page_sets_up_a_team_while_nothing_is_set_up(
     start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for variable, _, _ in PROVIDERS_BY_KEY:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
+    hide_models(monkeypatch, tmp_path)
     reply = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "ready"}, "finish_reason": "stop"}]}
     statuses = [200, 400]  # the first try fails
     body = json.dumps(reply).encode()
@@ -278,12 +274,8 @@ def test_page_sets_up_a_team_while_nothing_is_set_up(
 def test_download_is_stopped_and_goes_on_where_it_was(
     start_page: StartPage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for variable, _, _ in PROVIDERS_BY_KEY:
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("MASSMEM_MODELS", str(tmp_path / "models"))
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
-    path = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
-    with serving(FileServer({path: bytes(40_000_000)}, delay=0.05)) as hub, ThreadPoolExecutor(1) as pool:
+    hide_models(monkeypatch, tmp_path)
+    with serving(FileServer({MODEL: bytes(40_000_000)}, delay=0.05)) as hub, ThreadPoolExecutor(1) as pool:
         monkeypatch.setenv("HF_ENDPOINT", hub.base)
         page = start_page(None)
         visitor = page.enter()

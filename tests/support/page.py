@@ -10,6 +10,8 @@ import pytest
 import requests
 import yaml
 
+from massmem.config.presets import PROVIDERS_BY_KEY
+from massmem.providers.weights import DEFAULT
 from tests.support.forked import ForkedServer
 from tests.support.service import wait_until
 
@@ -17,6 +19,16 @@ StartPage = Callable[..., "Page"]
 """Starts a `Page` with this configuration; it is stopped at the end of the test."""
 
 FROM_PAGE = {"X-Massmem-Page": "1"}
+MODEL = f"/{DEFAULT.repository}/resolve/main/{DEFAULT.file}"
+"""Path of the embedded model at a hub."""
+
+
+def hide_models(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Leave a page nothing to answer with: no key, no model in this folder, no package index to fetch one from."""
+    for variable, _, _ in PROVIDERS_BY_KEY:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("MASSMEM_MODELS", str(folder / "models"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
 
 
 class Page:

@@ -272,7 +272,7 @@ def test_programs_of_massgen_are_agent_programs_here(tmp_path: Path) -> None:
     assert all(backend.is_program and backend.api_key is None for backend in backends)
 
 
-def test_roles_and_tools_of_programs_are_taken_or_named(tmp_path: Path) -> None:
+def test_roles_and_tools_of_programs(tmp_path: Path) -> None:
     servers = "mcp_servers: [{name: t, command: python3}]"
     tools = "allowed_tools: [Read, mcp__t__echo], disallowed_tools: [Bash]"
     prompts = "system_prompt: Be brief., append_system_prompt: Be kind."

@@ -159,7 +159,7 @@ async def test_files_reach_a_program_that_takes_them(factory: AcpFactory, tmp_pa
     assert factory.open(backend("pictures", vision=False)).abilities.vision is False
 
 
-async def test_files_that_a_program_does_not_take_are_named(factory: AcpFactory, tmp_path: Path) -> None:
+async def test_names_of_files_that_a_program_does_not_take(factory: AcpFactory, tmp_path: Path) -> None:
     log = tmp_path / "log"
     provider = factory.open(backend("plain", log, vision=True))
     shown = make_attachment("plan.png", "image/png", PNG)
@@ -171,7 +171,7 @@ async def test_files_that_a_program_does_not_take_are_named(factory: AcpFactory,
     assert provider.abilities.vision is False
 
 
-async def test_tokens_of_a_programs_own_requests_are_added(factory: AcpFactory) -> None:
+async def test_sum_of_the_tokens_of_a_programs_own_requests(factory: AcpFactory) -> None:
     reply = await ask(factory.open(backend("requests")), request())
     assert (reply.usage.prompt, reply.usage.completion) == (6_000, 40)
 
